@@ -1,5 +1,6 @@
 """Which checkpoints stay and when a run stops: decided by the curve alone."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -17,18 +18,22 @@ def point(step: int, reward: float, hidden: float = 0.0) -> dict:
     }
 
 
+def write(path: Path, made_at: str) -> None:
+    path.mkdir(exist_ok=True)
+    (path / "made").write_text(made_at)
+
+
 def play(folder: Path, values: list[float], **keeping: int) -> list[bool]:
     """Examinations every 10 steps; a checkpoint is a folder that says when it was made."""
     curve: list[dict] = []
     out = []
 
-    def save(path: Path) -> None:
-        path.mkdir(exist_ok=True)
-        (path / "made").write_text(str(curve[-1]["step"]))
+    async def save(path: Path) -> None:
+        write(path, str(curve[-1]["step"]))
 
     for number, value in enumerate(values):
         curve.append(point(10 * number, value))
-        out.append(prune(folder, curve, save=save, **keeping))
+        out.append(asyncio.run(prune(folder, curve, save=save, **keeping)))
     return out
 
 

@@ -1,7 +1,8 @@
 """A sampler over HTTP, token prompts in and sampled tokens out: vLLM's server, and `wander serve`, which has its API.
 
-Source: vLLM 0.26: `POST /v1/completions` with a prompt of ids, `logprobs` and `return_token_ids`; with `--enable-lora`
-and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment `POST /v1/load_lora_adapter` and `unload_lora_adapter`.
+Source: vLLM 0.32: `POST /v1/completions` with a prompt of ids, `logprobs` and `return_token_ids`; with `--enable-lora`
+and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment `POST /v1/load_lora_adapter` and `unload_lora_adapter`; in
+its development mode (VLLM_SERVER_DEV_MODE=1) `POST /pause`, `/collective_rpc`, `/reset_prefix_cache` and `/resume`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 
-from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.endpoint import HttpConnection, parse_endpoint_url
 from wanderlust.policies.refusals import Refusal
 
+HEALTH_SECONDS = 5.0
+"""Patience with a server that is asked whether it is well."""
 _NEUTRAL_SAMPLING = {
     "top_k": -1,
     "min_p": 0.0,
@@ -38,6 +42,14 @@ class _Choice(msgspec.Struct):
     token_ids: list[int]
     prompt_token_ids: list[int]
     finish_reason: str
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
 
 
 class _Answer(msgspec.Struct):
@@ -73,6 +85,7 @@ class VLLM(HttpConnection):
         self._ends, self._processed = sorted(ends), processed
         super().__init__(api_key=api_key, timeout=timeout, concurrency=concurrency)
         self._loaded: list[str] = []
+        self._loads = 0
         self._name = f"wander-{secrets.token_hex(4)}"  # vLLM may answer from what it remembers under an old name
 
     async def sample(
@@ -111,20 +124,66 @@ class VLLM(HttpConnection):
     def release(self, session: str) -> None:
         """Nothing is kept per conversation."""
 
-    async def publish(self, folder: Path) -> int:
-        """Load the adapter in `folder` for all later samples; returns its version.
+    async def publish(self, folder: Path, *, version: int | None = None) -> int:
+        """Load the adapter in `folder` for all later samples; returns its version, by default the next one.
 
         Answers under way end under the adapter before, which stays loaded until the next one is published: the server
-        needs room for two (`--max-loras 2`), and the folder must exist for both, on the server's machine. Each
-        version has a name of its own: vLLM's prefix cache goes by the name (vLLM issues 42125, 30931).
+        needs room for two (`--max-loras 2`), and the folder must exist for both, on the server's machine. What is
+        loaded has a name of its own: vLLM's prefix cache goes by the name (vLLM issues 42125, 30931).
         """
-        name = f"{self._name}-{self.version + 1}"
-        await self._adapter("load", _adapter_at(folder, name))
-        self.model, self.version = name, self.version + 1
+        newest = self.version + 1 if version is None else version
+        self._loads += 1
+        name = f"{self._name}-{self._loads}"
+        await self._adapter("load", {"lora_name": name, "lora_path": _place(folder)})
+        self.model, self.version = name, newest
         self._loaded.append(name)
         while len(self._loaded) > 2:
             await self._adapter("unload", {"lora_name": self._loaded.pop(0)})
         return self.version
+
+    async def load_weights(self, folder: Path, *, version: int | None = None) -> int:
+        """Have the server read all weights from the checkpoint in `folder`; returns their version, by default the next.
+
+        The server must have been started with VLLM_SERVER_DEV_MODE=1, and the folder must exist on its machine. Answers
+        under way are held meanwhile and go on under the new weights: their version is the one they began under.
+        Prefixes that were cached under the old weights are forgotten.
+        """
+        newest = self.version + 1 if version is None else version
+        reload = {"method": "reload_weights", "kwargs": {"weights_path": _place(folder)}}
+        await self._control("pause?mode=keep")
+        try:
+            await self._control("collective_rpc", reload)
+            await self._control("reset_prefix_cache")
+            self.version = newest
+        finally:
+            await self._control("resume")
+        return newest
+
+    async def is_healthy(self) -> bool:
+        """Whether the server lists its models, within HEALTH_SECONDS."""
+        try:
+            return bool(await self.first_model())
+        except PolicyFailure:
+            return False
+
+    async def first_model(self) -> str:
+        """Name of the first model that the server lists. PolicyFailure where it does not answer."""
+        address = self.url.parent / "models"
+        try:
+            timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
+                session.get(address) as answer,
+            ):
+                return msgspec.json.decode(await answer.read(), type=_Models).data[0].id
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, IndexError) as error:
+            why = one_line(str(error)) or type(error).__name__
+            raise PolicyFailure(f"no vLLM server answers at {address}: {why}") from error
+
+    def forget_adapters(self) -> None:
+        """The server was started anew: what was loaded is gone."""
+        self._loaded.clear()
+        self.model = self.base
 
     async def close(self) -> None:
         """Unload the adapters; the server's own model answers again."""
@@ -135,6 +194,11 @@ class VLLM(HttpConnection):
     async def _adapter(self, verb: str, body: Mapping[str, str]) -> None:
         url = self.url.parent / f"{verb}_lora_adapter"
         await self.ask(url, msgspec.json.encode(body), draw=body["lora_name"], read=bytes)
+
+    async def _control(self, call: str, body: Mapping[str, Any] | None = None) -> None:
+        """One of the calls beside `/v1`, for servers in development mode."""
+        url = self.url.parent.parent.joinpath(call.partition("?")[0]).with_query(call.partition("?")[2])
+        await self.ask(url, msgspec.json.encode(body or {}), draw=call, read=bytes)
 
     def _body(self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int) -> bytes:
         body: dict[str, Any] = {
@@ -155,5 +219,6 @@ class VLLM(HttpConnection):
         return msgspec.json.encode(body)
 
 
-def _adapter_at(folder: Path, name: str) -> dict[str, str]:
-    return {"lora_name": name, "lora_path": str(folder.resolve())}
+def _place(folder: Path) -> str:
+    """Where the server finds the folder."""
+    return str(folder.absolute())

@@ -10,7 +10,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import islice
@@ -67,11 +67,11 @@ def no_improvement(points: Sequence[EvalPoint], patience: int) -> bool:
     return max(p.value for p in since) <= max(p.value for p in before)
 
 
-def prune(
+async def prune(
     folder: Path,
     curve: Sequence[Mapping[str, Any]],
     *,
-    save: Callable[[Path], None],
+    save: Callable[[Path], Awaitable[None]],
     metric: str = "reward",
     keep_last: int = 1,
     patience: int = 0,
@@ -86,15 +86,19 @@ def prune(
         return True
     newest, top = int(curve[-1]["step"]), best_point(examined)
     if newest and top is not None and top.step == newest:
-        save(folder / BEST_CHECKPOINT)
+        await save(folder / BEST_CHECKPOINT)
     if newest and keep_last:
-        save(folder / STEP_CHECKPOINT.format(newest))
+        await save(folder / STEP_CHECKPOINT.format(newest))
     steps = [int(point["step"]) for point in curve if point["step"]]
     staying = {STEP_CHECKPOINT.format(step) for step in steps[-keep_last:]} if keep_last else set()
+    _remove_others(folder, staying)
+    return not no_improvement(examined, patience)
+
+
+def _remove_others(folder: Path, staying: Collection[str]) -> None:
     for old in folder.glob("step-*"):
         if old.name not in staying:
             shutil.rmtree(old)
-    return not no_improvement(examined, patience)
 
 
 LOCKED_TASKS = 256

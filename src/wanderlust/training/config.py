@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import cos, pi
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
@@ -19,18 +19,20 @@ from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, make_environment
 from wanderlust.training.algorithms.base import Algorithm
 
+Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp", "tinker"]
 FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5e-3}
 CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
-HEAD_WIDTH = 16
-"""Width of an attention head of a fresh model."""
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
     **dict.fromkeys(("result_tasks",), 1),
+    **dict.fromkeys(("servers", "processes", "fresh_head_width"), 1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
         ("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last", "result_samples"), 0
     ),
-    **dict.fromkeys(("patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0),
+    **dict.fromkeys(
+        ("max_context", "patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0
+    ),
 }
 ABOVE_ZERO = ("temperature", "lr", "max_grad_norm")
 SHARES = ("lr_end", "ema_decay", "label_dropout")
@@ -94,7 +96,9 @@ class TrainConfig:
     sft_context_weight: float = 0.3
     """Loss weight of context tokens in the SFT of a fresh model, where answer tokens have 1."""
     fresh_width: int = 64
-    """Width of a fresh model, a multiple of 16."""
+    """Width of a fresh model, a multiple of its heads' width."""
+    fresh_head_width: int = 16
+    """Width of an attention head of a fresh model. vLLM on processors needs 32 or more."""
     fresh_layers: int = 2
     """Layers of a fresh model."""
     fresh_positions: int = 1024
@@ -182,6 +186,26 @@ class TrainConfig:
     on_hack: Literal["note", "stop"] = "note"
     """When a reward-hacking monitor warns: note it, or stop the run (it can be resumed)."""
 
+    # Engine: who samples, and who computes gradients
+    engine: Engine = "local"
+    """local: this process and its workers. vllm: servers sample. fsdp: sharded weights in several processes. vllm+fsdp:
+    both. tinker: a service that speaks the Tinker API."""
+    engine_url: str = ""
+    """Addresses of running vLLM servers, which end in /v1, separated by commas; or that of the Tinker service. Empty:
+    vLLM is started here, and the Tinker service is that of TINKER_BASE_URL."""
+    servers: int = 1
+    """vLLM servers to start."""
+    server_command: str = "vllm serve"
+    """The program that starts a vLLM server."""
+    server_options: str = ""
+    """Further options for each server, for instance "--tensor-parallel-size 2"."""
+    max_context: int = 0
+    """Longest conversation that a server takes, in tokens. 0: the model's own bound."""
+    processes: int = 1
+    """Processes that hold the sharded weights of fsdp."""
+    recompute: bool = False
+    """fsdp: a layer's activations are computed again in the backward pass instead of being kept."""
+
     # Run
     seed: int = 0
     """Random seed."""
@@ -196,6 +220,8 @@ class TrainConfig:
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
             if wrong := _wrong_value(name, value):
                 raise UsageError(f"{name} is {value!r}, and must be {wrong}")
+        if self.fresh_width % self.fresh_head_width:
+            raise UsageError(f"fresh_width is {self.fresh_width}, and must be a multiple of {self.fresh_head_width}")
 
     def replace(self, **changes: Any) -> Self:
         """The same configuration with some fields changed."""
@@ -292,7 +318,7 @@ def _wrong_value(name: str, value: Any) -> str:
         return "above 0"
     if name in SHARES and not 0 <= value <= 1:
         return "from 0 to 1"
-    return f"a multiple of {HEAD_WIDTH}" if name == "fresh_width" and value % HEAD_WIDTH else ""
+    return ""
 
 
 def default_workers(device: str = "cpu") -> int:

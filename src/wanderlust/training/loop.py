@@ -188,7 +188,7 @@ class TrainingLoop:
                 self.logger.log_step("rl", step + 1, of=config.steps, metrics=metrics)
                 done, goes_on, stops = step + 1, True, bool(warnings) and self.monitors.stop_on_warning
                 if done % config.eval_every == 0 or done == config.steps:
-                    async with self._ema_weights():
+                    async with self.ema_weights():
                         goes_on = await evaluate(done)
                 if done % SAVE_EVERY_STEPS == 0 or done == config.steps or stops or not goes_on:
                     await self.save("rl", done, source)
@@ -200,7 +200,8 @@ class TrainingLoop:
             await self.trainer.use_ema()
 
     @asynccontextmanager
-    async def _ema_weights(self) -> AsyncIterator[None]:
+    async def ema_weights(self) -> AsyncIterator[None]:
+        """Inside, evaluations see the averaged weights, where the trainer keeps any."""
         if isinstance(self.trainer, SupportsEMA):
             async with self.trainer.ema_weights():
                 yield

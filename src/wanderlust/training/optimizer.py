@@ -9,6 +9,7 @@ took 77 ms with it and 20 ms with this one, both on a busy core).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,14 @@ class TrainableWeights:
     def use_ema(self) -> None:
         """Make the average the newest weights."""
         set_weights(self.model, self.ema_weights)
+
+    def whole_model(self, *, averaged: bool = False) -> Any:
+        """The model, or a copy with the averaged weights."""
+        if not averaged:
+            return self.model
+        copied = copy.deepcopy(self.model)
+        set_weights(copied, self.ema_weights)
+        return copied
 
     def save(self, path: Path) -> None:
         """Everything in one file, whole or not at all."""

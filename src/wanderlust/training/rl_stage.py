@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from wanderlust.errors import EnvironmentFailure
@@ -27,10 +25,9 @@ from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, prune
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.curricula import run_curriculum
+from wanderlust.training.engines import TrainingSetup, open_engine, save_checkpoint
 from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
-from wanderlust.training.models import merge_adapters
-from wanderlust.training.optimizer import set_weights
 from wanderlust.training.result import (
     AFTER,
     CHECKPOINT_OF,
@@ -41,7 +38,6 @@ from wanderlust.training.result import (
 )
 from wanderlust.training.reward_hacking import RewardHackingMonitors
 from wanderlust.training.run_report import write_run_report
-from wanderlust.training.setup import TrainingSetup, build_training
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
 
@@ -65,7 +61,7 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
     state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["rl"], state["step"])
-    _train_and_save(config, run, facts=facts, logger=logger, workers=workers)
+    run_blocking(partial(_train_and_save, config, run, facts=facts, logger=logger, workers=workers))
     facts["seconds"] += time.monotonic() - began
     curve = facts["curve"]
     body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": curve}
@@ -84,12 +80,14 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
     return body
 
 
-def _train_and_save(config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int) -> None:
-    """Take the remaining steps and save the last weights; the trainer's memory is free again afterwards."""
+async def _train_and_save(
+    config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int
+) -> None:
+    """Take the remaining steps and save the last weights; the engine's memory is free again afterwards."""
     folder = run.path / CHECKPOINTS_FOLDER
-    with build_training(config, folder / START_CHECKPOINT, workers=workers) as engine:
-        run_blocking(partial(_run_rl, config, run, engine, facts=facts, logger=logger))
-        save_pretrained(folder / LAST_CHECKPOINT, merge_adapters(config, engine.trainer.model), engine.tokenizer)
+    async with open_engine(config, folder / START_CHECKPOINT, workers=workers, run=run.path) as setup:
+        await _run_rl(config, run, setup, facts=facts, logger=logger)
+        await save_checkpoint(folder / LAST_CHECKPOINT, config, setup)
 
 
 def _log_hardware(config: TrainConfig, logger: Logger) -> None:
@@ -115,7 +113,7 @@ async def _run_rl(
     chosen = run_curriculum(config, env)
     if run.state is None:
         await setup.trainer.publish()
-        async with setup.trainer.ema_weights():
+        async with learner.ema_weights():
             await examine(0)
         if isinstance(chosen, SupportsCalibration):
             for group in await setup.group_source.play(chosen.calibration_tasks(), seed=CALIBRATION_SEED):
@@ -145,22 +143,14 @@ async def _evaluate_step(
     figures = {name: estimate.value for name, estimate in estimates.items() if estimate is not None}
     loop.run.store.add(stage="eval", step=step, env=config.env_name, metrics=figures)
     loop.logger.log_step("eval", step, of=config.steps, metrics=figures)
-    plain = partial(_save_ema_checkpoint, config, setup)
-    return prune(
+    return await prune(
         loop.run.path / CHECKPOINTS_FOLDER,
         curve,
         metric=config.best_metric,
         keep_last=config.keep_last,
         patience=config.patience,
-        save=plain,
+        save=partial(save_checkpoint, config=config, setup=setup, averaged=True),
     )
-
-
-def _save_ema_checkpoint(config: TrainConfig, setup: TrainingSetup, folder: Path) -> None:
-    """Save the moving average of the weights, which is evaluated, as a checkpoint."""
-    model = copy.deepcopy(setup.trainer.model)
-    set_weights(model, setup.trainer.weights.ema_weights)
-    save_pretrained(folder, merge_adapters(config, model), setup.tokenizer)
 
 
 def _checked_report(result: Report) -> Report:

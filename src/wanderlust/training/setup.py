@@ -1,48 +1,63 @@
-"""A training run's trainer, algorithm and sources, built from its configuration."""
+"""Whether a training run could begin."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
+import shlex
+import shutil
 
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import derive_key
-from wanderlust.policies.local.device import one_thread, warn_slow_precision
+from wanderlust.policies.local.device import warn_slow_precision
 from wanderlust.policies.local.pretrained import load_pretrained
-from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.policies.vllm_servers import no_server_program
 from wanderlust.store.run_folder import FRESH_POLICY
-from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.selection import iter_tasks
-from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import configured_algorithm
-from wanderlust.training.async_source import AsyncSource
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.group_source import (
-    BatchSource,
-    GroupSource,
-    LocalPlayer,
-    OnPolicySource,
     bind_algorithm,
-    play_greedy,
-    reference_scorer,
 )
-from wanderlust.training.label_free_rewards import label_free_rubric, label_judge
-from wanderlust.training.models import algorithm_context, checkpoint_folder, load_frozen, load_trainable
-from wanderlust.training.trainers.in_process import InProcessTrainer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
-from wanderlust.training.trainers.replica import Replica
+from wanderlust.training.label_free_rewards import label_judge
+from wanderlust.training.models import algorithm_context, checkpoint_folder
 from wanderlust.training.warmup import teacher_policy
-from wanderlust.types import Group, Task
+
+OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": "", "max_context": 0}
+"""Settings of servers that are started, with their defaults."""
+
+
+def check_engine(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, for what the engine cannot do, and for settings that it does not read."""
+    engine, serves, sharded = config.engine, "vllm" in config.engine, "fsdp" in config.engine
+    unread = {
+        "engine_url": not (serves or engine == "tinker") and bool(config.engine_url),
+        **{
+            name: (not serves or bool(config.engine_url)) and getattr(config, name) != default
+            for name, default in OF_SERVERS.items()
+        },
+        "processes": not sharded and config.processes > 1,
+        "recompute": not sharded and config.recompute,
+    }
+    for name, wrong in unread.items():
+        if wrong:
+            where = "with engine_url" if config.engine_url and name != "engine_url" else f"by the engine {engine}"
+            raise UsageError(f"{name} is not read {where}: leave it out")
+    if engine == "fsdp" and config.max_staleness:
+        raise UsageError("the engine fsdp plays and learns in turn: set max_staleness to 0, or take vllm+fsdp")
+    if sharded and config.optimizer != "adamw":
+        raise UsageError(f"the engine {engine} updates by adamw, not by {config.optimizer}")
+    if serves and config.engine_url and config.temperature != 1:
+        raise UsageError(
+            f"log-probabilities at temperature {config.temperature:g} need servers that are started here: leave "
+            "engine_url out, or set temperature to 1"
+        )
+    if serves and not config.engine_url and shutil.which(shlex.split(config.server_command)[0]) is None:
+        raise UsageError(no_server_program(config.server_command))
 
 
 def validate_config(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     config = config.with_sft_defaults()
+    check_engine(config)
     method, env = configured_algorithm(config), config.make_env()
     warn_slow_precision(config.hardware)
     run_curriculum(config, env)
@@ -60,85 +75,3 @@ def validate_config(config: TrainConfig) -> None:
         bind_algorithm(method, algorithm_context(config, folder, load_pretrained(folder)[1]))
     elif config.teacher:
         raise UsageError("a fresh model makes its own tokenizer, so it cannot learn from the checkpoint `teacher`")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSetup:
-    """Trainer, algorithm and sources of a run."""
-
-    trainer: ProcessPoolTrainer | InProcessTrainer
-    tokenizer: Any
-    algorithm: Algorithm
-    """The configuration's, bound to this run."""
-    source: Callable[[Curriculum], BatchSource]
-    """Hands out the groups of each step."""
-    evaluate: Callable[[Sequence[Task]], Awaitable[list[Group]]]
-    """Plays tasks greedily, inside the trainer's `ema_weights`."""
-    group_source: GroupSource
-    """Plays and credits groups as in a step."""
-
-
-@contextmanager
-def build_training(config: TrainConfig, start: Path, *, workers: int) -> Iterator[TrainingSetup]:
-    """The setup that a config asks for, over the checkpoint `start`; whatever has been started ends with the block.
-
-    Worker processes play and compute gradients in turn. Where rollouts may be stale, this process does both at once.
-    """
-    model, tokenizer = load_trainable(config, start)
-    context = algorithm_context(config, start, tokenizer)
-    method = bind_algorithm(configured_algorithm(config), context)
-    if not config.max_staleness:
-        with ProcessPoolTrainer(
-            partial(Replica.load, start, config), model, config.rl_optimizer, count=workers
-        ) as pool:
-            yield TrainingSetup(
-                trainer=pool,
-                tokenizer=tokenizer,
-                algorithm=method,
-                source=partial(OnPolicySource, pool, count=config.tasks_per_step, algorithm=method),
-                evaluate=pool.evaluate,
-                group_source=pool,
-            )
-        return
-    one_thread()
-    with InProcessTrainer(
-        model,
-        tokenizer,
-        config.rl_optimizer,
-        temperature=config.temperature,
-        micro_batch=config.micro_batch,
-        fast=config.fast,
-        hardware=config.hardware,
-    ) as trainer:
-        env = config.make_env()
-
-        def sampling_policy(seed: int) -> TokenPolicy:
-            return TokenPolicy(trainer, trainer.renderer, config.sampling, seed=derive_key(config.seed, seed))
-
-        def play_eval(tasks: Sequence[Task]) -> Awaitable[list[Group]]:
-            policy = TokenPolicy(trainer.eval_sampler, trainer.renderer, config.sampling, seed=config.seed)
-            return play_greedy(env, tasks, policy, seed=config.seed)
-
-        player = LocalPlayer(
-            env,
-            config,
-            sampling_policy,
-            algorithm=method,
-            reference=reference_scorer(method, context),
-            rubric=label_free_rubric(config, env, partial(load_frozen, config, start)),
-        )
-        yield TrainingSetup(
-            trainer=trainer,
-            tokenizer=tokenizer,
-            algorithm=method,
-            source=partial(
-                AsyncSource,
-                player,
-                version=lambda: trainer.version,
-                count=config.tasks_per_step,
-                steps=config.steps,
-                max_staleness=config.max_staleness,
-            ),
-            evaluate=play_eval,
-            group_source=player,
-        )

@@ -20,7 +20,7 @@ from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample, imitation_sample
-from wanderlust.training.config import HEAD_WIDTH, OptimizerConfig, TrainConfig
+from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.group_source import trajectories_of
 from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters
@@ -56,7 +56,7 @@ def fresh_shape(config: TrainConfig) -> ModelShape:
     return ModelShape(
         width=config.fresh_width,
         layers=config.fresh_layers,
-        heads=config.fresh_width // HEAD_WIDTH,
+        heads=config.fresh_width // config.fresh_head_width,
         inner=3 * config.fresh_width,
         positions=config.fresh_positions,
         theta=100.0,

@@ -1,10 +1,9 @@
-"""A folder of tensors that any number of processes writes and any number reads: PyTorch's distributed checkpoint.
-
-The five verbs in one process or in many: weights, gradients and optimizer cut up by PyTorch's fully_shard (FSDP2).
+"""A trainer in one process or in many: weights, gradients and optimizer cut up by PyTorch's fully_shard (FSDP2).
 
 Every process runs the same program and calls the same verbs with the same samples; each computes its part of them, and
 the figures that come back are the same everywhere. Start them with `torchrun`; without it there is one process, which
-needs no process group and shards nothing.
+needs no process group and shards nothing. States are folders of tensors that any number of processes writes and any
+number reads: PyTorch's distributed checkpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from math import isfinite
@@ -249,6 +248,23 @@ class _ShardedGradientComputer(GradientComputer):
                 nothing.backward()  # type: ignore[no-untyped-call]
         return sums
 
+    @torch.no_grad()
+    def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Log-probability of every trained token (else 0), per sample and token, in every process."""
+        rank, world = rank_and_world_size()
+        rows: dict[int, list[float]] = {}
+        order = sorted((n for n, s in enumerate(samples) if s.ids), key=lambda n: len(samples[n].ids))
+        for start in range(0, len(order), self.micro_batch * world):
+            piece = order[start : start + self.micro_batch * world]
+            mine = piece[rank::world] or piece[:1]  # all take part in every pass
+            values = iter(self.logprobs(collate([samples[n] for n in mine], self.loss))[0].tolist())
+            for n in mine:
+                rows[n] = [0.0] * len(samples[n].ids)
+                for i in samples[n].trained_positions:
+                    rows[n][i] = next(values)
+        gathered = dict(all_gather(list(rows.items())))
+        return [gathered.get(n, [0.0] * len(sample.ids)) for n, sample in enumerate(samples)]
+
 
 def length_sorted_batches(samples: Sequence[Sample], size: int) -> Iterator[list[list[Sample]]]:
     """Units of samples of alike length, shortest first; dealt out in turn each process gets about as much work."""
@@ -271,7 +287,13 @@ class ShardedTrainer:
         self._passing = _ShardedGradientComputer(model, config)
         _shard(self._passing.reader, config)
         self._passing.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = Optimizer(model, config.optimizer)
+        self.begin(config.optimizer)
+
+    def begin(self, config: OptimizerConfig) -> None:
+        """A fresh optimizer and schedule; the moving average of the weights begins here."""
+        self.config = replace(self.config, optimizer=config)
+        self.optimizer = Optimizer(self.model, config)
+        self._averaged = {name: values.clone() for name, values in self._named()}
         self._denominator, self._finite = 0.0, True
 
     async def sample(
@@ -294,7 +316,12 @@ class ShardedTrainer:
         _all_reduce_sums(sums)
         self._denominator += own.rl
         self._finite = self._finite and isfinite(sums.loss + sums.ce + sums.kl)
-        return sums.metrics()
+        return {**sums.metrics(), "tokens": float(sums.tokens)}
+
+    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+        """Log-probability of every trained token (else 0) under the newest weights; every process has all of them."""
+        self._passing.loss = loss
+        return self._passing.compute_logprobs(samples)
 
     async def optim_step(self) -> dict[str, float]:
         """Clip by the norm of all processes' gradients together and take a step, unless something is not finite."""
@@ -322,10 +349,22 @@ class ShardedTrainer:
         self.version += 1
         return self.version
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The trainable parameters, whole, by name; all processes must go through them together."""
-        for name, parameter in self._named():
-            yield name, parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach()
+    def weights(self, *, averaged: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """The trainable parameters, or their averages, whole, by name; all processes must go through them together."""
+        for name, values in self._averaged.items() if averaged else self._named():
+            yield name, values.full_tensor() if isinstance(values, DTensor) else values.detach()
+
+    @torch.no_grad()
+    def update_ema(self, decay: float) -> None:
+        """Let the average follow the weights."""
+        for name, values in self._named():
+            self._averaged[name].lerp_(values, 1 - decay)
+
+    @torch.no_grad()
+    def adopt_ema(self) -> None:
+        """The averaged weights take the place of the newest ones; nothing is published."""
+        for name, values in self._named():
+            values.copy_(self._averaged[name])
 
     async def save_state(self, path: Path) -> None:
         """Keep weights, optimizer and schedule in a folder, whole or not at all; any number of processes reads it."""
@@ -346,6 +385,7 @@ class ShardedTrainer:
     def _state(self) -> dict[str, Tensor]:
         """Everything that is kept, by name; filled in place when it is loaded."""
         state: dict[str, Any] = {f"weights/{name}": values for name, values in self._named()}
+        state |= {f"averaged/{name}": values for name, values in self._averaged.items()}
         (method,) = self.optimizer.methods
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:

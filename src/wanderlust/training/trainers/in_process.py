@@ -1,4 +1,4 @@
-"""The engine in this process as a trainer: it samples from the published weights while the newest ones learn."""
+"""Weights that learn in this process, and the engine of this process as a trainer over them."""
 
 from __future__ import annotations
 
@@ -29,19 +29,16 @@ from wanderlust.training.optimizer import TrainableWeights, set_weights, weights
 T = TypeVar("T")
 
 
-class InProcessTrainer:
-    """A `Trainer` with three copies of the model: newest, published, and one to be examined.
+class LocalLearner:
+    """A `Learner` in this process: gradients and steps in one thread of their own, so that episodes go on meanwhile.
 
-    Gradients and steps are computed in one thread of their own, so that episodes go on meanwhile. At `publish` the
-    weights change between two passes of the sampler: answers under way go on, reading what they remember under the
-    old weights. Every token keeps the log-probability it was drawn with, and the answer names the oldest weights
-    that had a part in it; what a correction makes up for is thus known. A context manager that ends the thread.
+    A context manager that ends the thread. Where the hardware rounds, a copy is rounded and read, and `model` learns
+    in fp32.
     """
 
     def __init__(
         self,
         model: Any,
-        tokenizer: Any,
         config: OptimizerConfig,
         *,
         temperature: float = 1.0,
@@ -49,26 +46,13 @@ class InProcessTrainer:
         fast: bool = False,
         hardware: Hardware = DEFAULT_HARDWARE,
     ):
-        """`model` is trained in place: all of it, or the adapters beside it. `temperature` is that of the draws.
-
-        Where the hardware rounds, a fourth copy is rounded and read, and `model` learns in fp32.
-        """
-        self.weights, self.renderer = (
-            TrainableWeights(to_device_fp32(model.eval(), hardware), config),
-            Renderer(tokenizer),
-        )
-        self.hardware = hardware
-        self.published, self.eval_sampler = (self._copy(model, tokenizer) for _ in range(2))
+        """`model` is trained in place: all of it, or the adapters beside it. `temperature` is that of the draws."""
+        self.weights, self.hardware = TrainableWeights(to_device_fp32(model.eval(), hardware), config), hardware
         read = model if hardware.precision == "fp32" else to_device(copy.deepcopy(model), hardware)
         self._reads = GradientComputer(
             read, loss=losses.CISPO_LOSS, temperature=temperature, micro_batch=micro_batch, fast=fast
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
-
-    def _copy(self, model: Any, tokenizer: Any) -> LocalSampler:
-        end_ids = self.renderer.end_ids
-        copied = to_device(copy.deepcopy(model), self.hardware)
-        return LocalSampler(Engine(copied, end_ids=end_ids, decode=tokenizer.decode))
 
     def __enter__(self) -> Self:
         return self
@@ -88,19 +72,13 @@ class InProcessTrainer:
         """Number of times that weights were published."""
         return self.weights.version
 
+    @version.setter
+    def version(self, version: int) -> None:
+        self.weights.version = version
+
     def begin(self, config: OptimizerConfig) -> None:
         """A fresh optimizer."""
         self.weights.begin(config)
-
-    async def sample(
-        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
-    ) -> SampledTokens:
-        """Draw one answer from the published weights; equal keys draw equally."""
-        return await self.published.sample(prompt, sampling, key=key, session=session)
-
-    def release(self, session: str) -> None:
-        """Forget a conversation."""
-        self.published.release(session)
 
     async def forward_backward(
         self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
@@ -127,40 +105,25 @@ class InProcessTrainer:
         """Take the step."""
         return await self._compute(self.weights.step)
 
-    async def publish(self) -> int:
-        """The sampler has the newest weights from its next pass on."""
-        self.weights.version += 1
-        self._load_weights(self.published, weights_of(self.model))
-        return self.version
-
     def update_ema(self, decay: float) -> None:
         """Let the average follow the weights."""
         self.weights.update_ema(decay)
 
-    @asynccontextmanager
-    async def ema_weights(self) -> AsyncIterator[None]:
-        """Inside, `eval_sampler` has the averaged weights."""
-        self._load_weights(self.eval_sampler, self.weights.ema_weights)
-        yield
-
-    async def use_ema(self) -> None:
-        """The average becomes the weights."""
+    async def adopt_ema(self) -> None:
+        """The average becomes the weights; nothing is published."""
         self.weights.use_ema()
-        await self.publish()
 
     async def save_state(self, path: Path) -> None:
         """One file."""
         await self._compute(lambda: self.weights.save(path))
 
-    async def load_state(self, path: Path) -> None:
-        """Go on from it."""
+    async def restore_state(self, path: Path) -> None:
+        """Go on from it; nothing is published."""
         self.weights.load(path)
-        self._load_weights(self.published, weights_of(self.model))
 
-    def _load_weights(self, sampler: LocalSampler, weights: Tensor) -> None:
-        set_weights(sampler.engine.model, weights)
-        sampler.engine.publish()
-        sampler.engine.version = self.version
+    async def whole_model(self, *, averaged: bool = False) -> Any:
+        """The model that learns, or a copy with the averaged weights."""
+        return self.weights.whole_model(averaged=averaged)
 
     def _gradient_computer(self, loss: PolicyLoss) -> GradientComputer:
         """The gradient computer of the newest weights."""
@@ -172,3 +135,71 @@ class InProcessTrainer:
 
     async def _compute(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+class InProcessTrainer(LocalLearner):
+    """A `Trainer` with three copies of the model: newest, published, and one to be examined.
+
+    It samples from the published weights while the newest ones learn. At `publish` the weights change between two
+    passes of the sampler: answers under way go on, reading what they remember under the old weights. Every token keeps
+    the log-probability it was drawn with, and the answer names the oldest weights that had a part in it; what a
+    correction makes up for is thus known.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        config: OptimizerConfig,
+        *,
+        temperature: float = 1.0,
+        micro_batch: int = 64,
+        fast: bool = False,
+        hardware: Hardware = DEFAULT_HARDWARE,
+    ):
+        """As `LocalLearner`; `tokenizer` ends and decodes the answers."""
+        super().__init__(model, config, temperature=temperature, micro_batch=micro_batch, fast=fast, hardware=hardware)
+        self.renderer = Renderer(tokenizer)
+        self.published, self.eval_sampler = (self._copy(model, tokenizer) for _ in range(2))
+
+    def _copy(self, model: Any, tokenizer: Any) -> LocalSampler:
+        end_ids = self.renderer.end_ids
+        copied = to_device(copy.deepcopy(model), self.hardware)
+        return LocalSampler(Engine(copied, end_ids=end_ids, decode=tokenizer.decode))
+
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
+        """Draw one answer from the published weights; equal keys draw equally."""
+        return await self.published.sample(prompt, sampling, key=key, session=session)
+
+    def release(self, session: str) -> None:
+        """Forget a conversation."""
+        self.published.release(session)
+
+    async def publish(self) -> int:
+        """The sampler has the newest weights from its next pass on."""
+        self.weights.version += 1
+        self._load_weights(self.published, weights_of(self.model))
+        return self.version
+
+    @asynccontextmanager
+    async def ema_weights(self) -> AsyncIterator[None]:
+        """Inside, `eval_sampler` has the averaged weights."""
+        self._load_weights(self.eval_sampler, self.weights.ema_weights)
+        yield
+
+    async def use_ema(self) -> None:
+        """The average becomes the weights."""
+        await self.adopt_ema()
+        await self.publish()
+
+    async def load_state(self, path: Path) -> None:
+        """Go on from it."""
+        await self.restore_state(path)
+        self._load_weights(self.published, weights_of(self.model))
+
+    def _load_weights(self, sampler: LocalSampler, weights: Tensor) -> None:
+        set_weights(sampler.engine.model, weights)
+        sampler.engine.publish()
+        sampler.engine.version = self.version

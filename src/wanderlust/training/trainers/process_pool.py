@@ -95,11 +95,11 @@ class Workers:
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
-        make = _serialized(self._make) if self.count > 1 else b""
+        make = serialized(self._make) if self.count > 1 else b""
         for _ in range(self.count - 1):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, make), daemon=True)
-            with _sheltered(), _without_main_module():
+            with sheltered(), without_main_module():
                 process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -136,7 +136,7 @@ class Workers:
 
 
 @contextmanager
-def _sheltered() -> Iterator[None]:
+def sheltered() -> Iterator[None]:
     """A process started here never hears of Ctrl-C, not even while it imports: that is its parent's to handle."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -162,7 +162,7 @@ def _make_local(make: Callable[[], Any]) -> Any:
     return made
 
 
-def _serialized(make: Callable[[], Any]) -> bytes:
+def serialized(make: Callable[[], Any]) -> bytes:
     """`make` as a worker process reads it. Raises UsageError when something of it cannot be sent."""
     try:
         with boundary(EnvironmentFailure):
@@ -174,7 +174,7 @@ def _serialized(make: Callable[[], Any]) -> bytes:
 
 
 @contextmanager
-def _without_main_module() -> Iterator[None]:
+def without_main_module() -> Iterator[None]:
     """A process started here does not run the main script again: what it needs of it is sent by value."""
     main = sys.modules["__main__"]
     spec, file = main.__spec__, main.__dict__.pop("__file__", None)
@@ -322,6 +322,10 @@ class ProcessPoolTrainer:
         """The average becomes the weights."""
         self.weights.use_ema()
         await self.publish()
+
+    async def whole_model(self, *, averaged: bool = False) -> Any:
+        """The model that learns, or a copy with the averaged weights."""
+        return self.weights.whole_model(averaged=averaged)
 
     async def save_state(self, path: Path) -> None:
         """One file."""

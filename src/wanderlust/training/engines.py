@@ -1,0 +1,262 @@
+"""The engines of a training run by name: who samples, who computes gradients, and how weights reach the samplers.
+
+local: this process and its workers do both, in turn; or at once in this process, where rollouts may be stale.
+vllm: vLLM servers sample, this process computes gradients. fsdp: processes with sharded weights compute gradients, and
+each plays with a copy of the model. vllm+fsdp: servers sample, sharded processes compute gradients. tinker: a service
+does both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from wanderlust.errors import UsageError
+from wanderlust.policies.base import API_KEY_VARIABLE, Sampler, derive_key
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.device import one_thread
+from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.policies.vllm_servers import VLLMOptions, WeightFormat, find_vllm_servers, start_vllm_servers
+from wanderlust.tasks.curriculum import Curriculum
+from wanderlust.training.algorithms.base import Algorithm, AlgorithmContext
+from wanderlust.training.algorithms.presets import configured_algorithm
+from wanderlust.training.async_source import AsyncSource
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.group_source import (
+    BatchSource,
+    GroupSource,
+    LocalPlayer,
+    OnPolicySource,
+    bind_algorithm,
+    play_greedy,
+    reference_scorer,
+)
+from wanderlust.training.label_free_rewards import label_free_rubric
+from wanderlust.training.models import algorithm_context, load_frozen, load_trainable, merge_adapters
+from wanderlust.training.setup import check_engine
+from wanderlust.training.trainers.base import Trainer
+from wanderlust.training.trainers.fsdp_group import FsdpTrainer, RankOptions, fsdp_group
+from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
+from wanderlust.training.trainers.replica import Replica
+from wanderlust.training.trainers.served import EvaluationSampler, Learner, ServedTrainer, write_weights
+from wanderlust.types import Group, Task
+
+WEIGHTS_FOLDER = "weights"
+"""Folder of a run, from which servers read the weights that are published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSetup:
+    """Trainer, algorithm and sources of a run."""
+
+    trainer: Trainer
+    tokenizer: Any
+    algorithm: Algorithm
+    """The configuration's, bound to this run."""
+    source: Callable[[Curriculum], BatchSource]
+    """Hands out the groups of each step."""
+    evaluate: Callable[[Sequence[Task]], Awaitable[list[Group]]]
+    """Plays tasks greedily, inside the trainer's `ema_weights`."""
+    group_source: GroupSource
+    """Plays and credits groups as in a step."""
+    whole_model: Callable[..., Awaitable[Any]]
+    """The newest weights (`averaged`: their moving average) as a model in this process, adapters merged."""
+
+
+@asynccontextmanager
+async def open_engine(config: TrainConfig, start: Path, *, workers: int, run: Path) -> AsyncIterator[TrainingSetup]:
+    """The engine that a configuration names, over the checkpoint `start`; whatever is started ends with the block.
+
+    `run` is the run's folder, for what servers read and log. UsageError for what the engine cannot do.
+    """
+    check_engine(config)
+    if config.engine == "tinker":
+        raise UsageError("the engine tinker is not built yet")
+    async with AsyncExitStack() as stack:
+        if config.engine in ("vllm", "vllm+fsdp"):
+            yield await _with_servers(stack, config, start, run=run)
+        elif config.engine == "fsdp":
+            yield _with_fsdp(stack, config, start)
+        elif config.max_staleness:
+            yield _in_process(stack, config, start)
+        else:
+            yield _with_workers(stack, config, start, workers=workers)
+
+
+def _with_workers(stack: AsyncExitStack, config: TrainConfig, start: Path, *, workers: int) -> TrainingSetup:
+    """Worker processes play and compute gradients in turn."""
+    model, tokenizer = load_trainable(config, start)
+    method, _ = _bound(config, start, tokenizer)
+    load = partial(Replica.load, start, config)
+    pool = stack.enter_context(ProcessPoolTrainer(load, model, config.rl_optimizer, count=workers))
+    return _synchronous(config, pool, tokenizer=tokenizer, method=method)
+
+
+def _with_fsdp(stack: AsyncExitStack, config: TrainConfig, start: Path) -> TrainingSetup:
+    """Processes that each hold a part of the weights, and a copy to play with."""
+    _, tokenizer = load_frozen(config, start)
+    method, _ = _bound(config, start, tokenizer)
+    options = RankOptions(config=config, start=start, plays=True)
+    group = stack.enter_context(fsdp_group(options, processes=config.processes))
+    assert isinstance(group, FsdpTrainer)
+    return _synchronous(config, group, tokenizer=tokenizer, method=method)
+
+
+def _synchronous(
+    config: TrainConfig, trainer: ProcessPoolTrainer | FsdpTrainer, *, tokenizer: Any, method: Algorithm
+) -> TrainingSetup:
+    """A trainer that plays by itself, in turn with its updates."""
+    return TrainingSetup(
+        trainer=trainer,
+        tokenizer=tokenizer,
+        algorithm=method,
+        source=partial(OnPolicySource, trainer, count=config.tasks_per_step, algorithm=method),
+        evaluate=trainer.evaluate,
+        group_source=trainer,
+        whole_model=trainer.whole_model,
+    )
+
+
+def _in_process(stack: AsyncExitStack, config: TrainConfig, start: Path) -> TrainingSetup:
+    """This process plays and learns at once."""
+    one_thread()
+    model, tokenizer = load_trainable(config, start)
+    trainer = InProcessTrainer(model, tokenizer, config.rl_optimizer, **_computing(config))
+    stack.enter_context(trainer)
+    return _played_here(
+        config,
+        start,
+        trainer,
+        tokenizer=tokenizer,
+        eval_sampler=trainer.eval_sampler,
+        whole_model=trainer.whole_model,
+    )
+
+
+async def _with_servers(stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path) -> TrainingSetup:
+    """Servers sample; weights learn in this process or in a group, and reach the servers through the run's folder."""
+    one_thread()
+    model, tokenizer = load_trainable(config, start)
+    learner: Learner
+    if config.engine == "vllm":
+        learner = stack.enter_context(LocalLearner(model, config.rl_optimizer, **_computing(config)))
+    else:
+        options = RankOptions(config=config, start=start, plays=False)
+        learner = stack.enter_context(fsdp_group(options, processes=config.processes))
+    weights, end_ids = run / WEIGHTS_FOLDER, Renderer(tokenizer).end_ids
+    if config.engine_url:
+        found = find_vllm_servers(
+            [url.strip() for url in config.engine_url.split(",")],
+            api_key=os.environ.get(API_KEY_VARIABLE),
+            end_ids=end_ids,
+            concurrency=config.concurrency,
+        )
+        servers = await stack.enter_async_context(found)
+    else:
+        served = weights / "served"
+        if not served.exists():
+            plain, _ = load_frozen(config, start)
+            write_weights(served, plain, kind="checkpoint")
+            tokenizer.save_pretrained(served)
+        how = VLLMOptions(
+            command=config.server_command,
+            extra=config.server_options,
+            hardware=config.hardware,
+            max_context=config.max_context,
+            concurrency=config.concurrency,
+            lora_rank=config.lora,
+            processed=config.temperature != 1,
+        )
+        started = start_vllm_servers(served, how, count=config.servers, logs=run, end_ids=end_ids)
+        servers = await stack.enter_async_context(started)
+    kind: WeightFormat = "adapter" if config.lora else "checkpoint"
+    trainer = ServedTrainer(learner, servers, folder=weights / "published", kind=kind)
+    return _played_here(
+        config,
+        start,
+        trainer,
+        tokenizer=tokenizer,
+        eval_sampler=EvaluationSampler(trainer),
+        whole_model=learner.whole_model,
+    )
+
+
+def _played_here(
+    config: TrainConfig,
+    start: Path,
+    trainer: Trainer,
+    *,
+    tokenizer: Any,
+    eval_sampler: Sampler,
+    whole_model: Callable[..., Awaitable[Any]],
+) -> TrainingSetup:
+    """Episodes in this process, whoever samples; ahead of the trainer where rollouts may be stale."""
+    env, renderer = config.make_env(), Renderer(tokenizer)
+    method, context = _bound(config, start, tokenizer)
+
+    def sampling_policy(seed: int) -> TokenPolicy:
+        return TokenPolicy(trainer, renderer, config.sampling, seed=derive_key(config.seed, seed))
+
+    def play_eval(tasks: Sequence[Task]) -> Awaitable[list[Group]]:
+        policy = TokenPolicy(eval_sampler, renderer, config.sampling, seed=config.seed)
+        return play_greedy(env, tasks, policy, seed=config.seed)
+
+    player = LocalPlayer(
+        env,
+        config,
+        sampling_policy,
+        algorithm=method,
+        reference=reference_scorer(method, context),
+        rubric=label_free_rubric(config, env, partial(load_frozen, config, start)),
+    )
+
+    def source(curriculum: Curriculum) -> BatchSource:
+        if not config.max_staleness:
+            return OnPolicySource(player, curriculum, count=config.tasks_per_step, algorithm=method)
+        return AsyncSource(
+            player,
+            curriculum,
+            version=lambda: trainer.version,
+            count=config.tasks_per_step,
+            steps=config.steps,
+            max_staleness=config.max_staleness,
+        )
+
+    return TrainingSetup(
+        trainer=trainer,
+        tokenizer=tokenizer,
+        algorithm=method,
+        source=source,
+        evaluate=play_eval,
+        group_source=player,
+        whole_model=whole_model,
+    )
+
+
+def _bound(config: TrainConfig, start: Path, tokenizer: Any) -> tuple[Algorithm, AlgorithmContext]:
+    """The configured algorithm with what it asks for."""
+    context = algorithm_context(config, start, tokenizer)
+    return bind_algorithm(configured_algorithm(config), context), context
+
+
+def _computing(config: TrainConfig) -> dict[str, Any]:
+    """Settings of gradients in this process."""
+    return {
+        "temperature": config.temperature,
+        "micro_batch": config.micro_batch,
+        "fast": config.fast,
+        "hardware": config.hardware,
+    }
+
+
+async def save_checkpoint(folder: Path, config: TrainConfig, setup: TrainingSetup, *, averaged: bool = False) -> None:
+    """Save the newest weights, or their moving average, as a Hugging Face folder."""
+    model = await setup.whole_model(averaged=averaged)
+    save_pretrained(folder, merge_adapters(config, model), setup.tokenizer)

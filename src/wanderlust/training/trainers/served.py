@@ -1,0 +1,195 @@
+"""A trainer whose answers come from servers: weights learn here, and reach the servers through a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from wanderlust._lazy import needs_extra
+from wanderlust.policies.base import SampledTokens, SamplingOptions
+from wanderlust.policies.vllm_servers import VLLMServers, WeightFormat
+from wanderlust.training.batch.collate import BatchTotals
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.config import OptimizerConfig
+from wanderlust.training.losses import PolicyLoss
+
+KEPT_EXPORTS = 3
+"""Exported weights that stay: servers may still read the older ones."""
+
+
+class Learner(Protocol):
+    """Weights that learn, without a sampler; the verbs are those of `Trainer`."""
+
+    version: int
+
+    def begin(self, config: OptimizerConfig) -> None: ...
+
+    async def forward_backward(
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
+    ) -> dict[str, float]: ...
+
+    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]: ...
+
+    async def optim_step(self) -> dict[str, float]: ...
+
+    def update_ema(self, decay: float) -> None: ...
+
+    async def adopt_ema(self) -> None:
+        """The averaged weights take the place of the newest ones; nothing is published."""
+        ...
+
+    async def save_state(self, path: Path) -> None: ...
+
+    async def restore_state(self, path: Path) -> None:
+        """Go on from what `save_state` kept; nothing is published."""
+        ...
+
+    async def whole_model(self, *, averaged: bool = False) -> Any:
+        """A model with the newest weights, or with the averaged ones, whole, in this process; not to be changed."""
+        ...
+
+
+class ServedTrainer:
+    """A `Trainer` made of a learner and servers that sample.
+
+    At `publish` the newest weights are written to a folder that the servers read: the adapter where there is one, else
+    a whole checkpoint. With adapters, answers under way end under the weights they began with; with whole checkpoints
+    they are held and go on under the new ones, and their version is the older. While averaged weights are evaluated,
+    other requests for whole checkpoints wait.
+    """
+
+    def __init__(self, learner: Learner, servers: VLLMServers, *, folder: Path, kind: WeightFormat):
+        """`folder`, which servers and learner share, takes the exported weights."""
+        self.learner, self.servers, self.folder, self.kind = learner, servers, folder, kind
+        self._exports = 0
+        self._open = asyncio.Event()
+        self._open.set()
+
+    @property
+    def version(self) -> int:
+        """Number of times that weights were published."""
+        return self.learner.version
+
+    def begin(self, config: OptimizerConfig) -> None:
+        """A fresh optimizer."""
+        self.learner.begin(config)
+
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
+        """Draw one answer with the weights that were published last."""
+        await self._open.wait()
+        return await self.servers.sample(prompt, sampling, key=key, session=session)
+
+    def release(self, session: str) -> None:
+        """A conversation is over."""
+        self.servers.release(session)
+
+    async def forward_backward(
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
+    ) -> dict[str, float]:
+        """The learner's gradient, and how the servers fare."""
+        return {**await self.learner.forward_backward(samples, loss, totals=totals), **self.servers.metrics()}
+
+    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+        """Log-probabilities under the newest weights."""
+        return await self.learner.compute_logprobs(samples, loss)
+
+    async def optim_step(self) -> dict[str, float]:
+        """The learner's step."""
+        return await self.learner.optim_step()
+
+    async def publish(self) -> int:
+        """Write the newest weights and have every server read them."""
+        self.learner.version += 1
+        await self._send(averaged=False)
+        return self.version
+
+    def update_ema(self, decay: float) -> None:
+        """Let the average follow the weights."""
+        self.learner.update_ema(decay)
+
+    @asynccontextmanager
+    async def ema_weights(self) -> AsyncIterator[None]:
+        """Inside, `EvaluationSampler` draws with the averaged weights."""
+        self._open.clear()
+        try:
+            await self._send(averaged=True)
+            yield
+            await self._send(averaged=False)
+        finally:
+            self._open.set()
+
+    async def use_ema(self) -> None:
+        """The average becomes the weights."""
+        await self.learner.adopt_ema()
+        await self.publish()
+
+    async def save_state(self, path: Path) -> None:
+        """The learner's."""
+        await self.learner.save_state(path)
+
+    async def load_state(self, path: Path) -> None:
+        """The learner's, published under the version it had then."""
+        await self.learner.restore_state(path)
+        await self._send(averaged=False)
+
+    async def _send(self, *, averaged: bool) -> None:
+        self._exports += 1
+        folder = self.folder / f"{self._exports:06}"
+        model = await self.learner.whole_model(averaged=averaged)
+        await asyncio.to_thread(write_weights, folder, model, kind=self.kind)
+        await self.servers.publish(folder, self.version, self.kind)
+        for old in sorted(self.folder.iterdir())[:-KEPT_EXPORTS]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+class EvaluationSampler:
+    """The servers, for whoever evaluates inside `ema_weights`: its requests do not wait."""
+
+    def __init__(self, trainer: ServedTrainer):
+        self.servers = trainer.servers
+        self.sample: Callable[..., Any] = trainer.servers.sample
+        self.release = trainer.servers.release
+
+
+def write_weights(folder: Path, model: Any, *, kind: WeightFormat) -> None:
+    """Write what servers read: the adapter of the model, or all its weights with the head beside the embeddings."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "adapter":
+        with needs_extra("lora"):
+            from wanderlust.policies.local.lora import save_adapter
+        save_adapter(folder, model)
+    else:
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        untied(model).save_pretrained(partial)
+        partial.replace(folder)
+
+
+@torch.no_grad()
+def untied(model: Any) -> Any:
+    """The model with a head of its own.
+
+    vLLM on processors packs the head's weights when it starts, and reloading leaves them as they were where they are
+    the embeddings' (vLLM 0.32, measured: log-probabilities were off by 0.2).
+    """
+    if not model.config.tie_word_embeddings:
+        return model
+    head = model.get_output_embeddings()
+    shell = copy.copy(model)
+    shell._modules = dict(model._modules)
+    shell.config = copy.deepcopy(model.config)
+    shell.config.tie_word_embeddings = False
+    own = nn.Linear(head.in_features, head.out_features, bias=head.bias is not None)
+    own.weight = nn.Parameter(model.get_input_embeddings().weight.detach().clone())
+    shell.set_output_embeddings(own)
+    return shell

@@ -1,0 +1,197 @@
+"""Every engine of `train`: the same run learns, keeps its tokens exact, goes on after a stop, and hands out a model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test_recipe_train import Stopping
+from toys import TOKENIZER, Twice, fresh
+from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.policies.base import API_KEY_VARIABLE
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
+from wanderlust.runner.progress import NullLogger
+from wanderlust.serving.http import AgentServer
+from wanderlust.serving.local_models import adapter_loader, make_served_model
+from wanderlust.serving.model_api import ModelAPI
+from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import Run
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.optimizer import weights_of
+from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import train
+
+pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+KEY = "a key of the tests"
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start") / "fresh"
+    save_pretrained(folder, fresh(0), TOKENIZER)
+    return folder
+
+
+@contextmanager
+def served(start: Path) -> Iterator[str]:
+    """The address of our own server of the checkpoint, which has vLLM's calls for adapters."""
+    ready, address, loop = threading.Event(), list[str](), asyncio.new_event_loop()
+    done = asyncio.Event()
+
+    async def serve() -> None:
+        base = make_served_model("toy", *load_pretrained(start))
+        api = ModelAPI(base, load_adapter=adapter_loader(base))
+        async with AgentServer() as server, server.serving(api, KEY):
+            address.append(server.url)
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    ready.wait(30)
+    try:
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(done.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def url(start: Path) -> Iterator[str]:
+    before = os.environ.get(API_KEY_VARIABLE)
+    os.environ[API_KEY_VARIABLE] = KEY
+    with served(start) as address:
+        yield address
+    os.environ.pop(API_KEY_VARIABLE)
+    if before is not None:
+        os.environ[API_KEY_VARIABLE] = before
+
+
+ADAPTER = {"lora": 8}
+"""Our own server takes adapters only."""
+ENGINES: dict[str, dict[str, Any]] = {
+    "local": {},
+    "local-stale": {"max_staleness": 2, "algorithm": "grpo-tis"},
+    "fsdp": {"engine": "fsdp", "processes": 2},
+    "vllm": {"engine": "vllm", **ADAPTER},
+    "vllm-stale": {"engine": "vllm", "max_staleness": 2, "algorithm": "grpo-tis", **ADAPTER},
+    "vllm+fsdp": {"engine": "vllm+fsdp", "processes": 2, **ADAPTER},
+}
+
+
+def settings(engine: str, start: Path, url: str, **changes: Any) -> TrainConfig:
+    of_engine = dict(ENGINES[engine])
+    if "vllm" in engine:
+        of_engine["engine_url"] = url
+    config = TrainConfig(
+        env=Twice(),
+        policy=str(start),
+        steps=30,
+        tasks_per_step=8,
+        lr=2e-2,
+        max_tokens=1,
+        eval_every=30,
+        algorithm="grpo",
+        implementation="transformers",
+        result_samples=2,
+    )
+    return replace(config, **{**of_engine, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(start: Path, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of every engine, with KL and entropy."""
+    folders = {}
+    for engine in ENGINES:
+        folder = tmp_path_factory.mktemp("runs") / engine
+        config = settings(engine, start, url, kl=0.01, entropy=0.001)
+        run = Run.begin(folder, config)
+        run_training(config, run, logger=NullLogger())
+        run.store.close()
+        folders[engine] = folder
+    return folders
+
+
+def figures(folder: Path, name: str) -> list[float]:
+    with RunStore.read(folder / "rollouts.db") as store:
+        return [value for _, value in store.metrics("rl", name)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_it_learns_with_exact_tokens(engine: str, finished: dict[str, Path]) -> None:
+    folder = finished[engine]
+    rewards = figures(folder, "reward")
+    assert len(rewards) == 30
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2
+    gaps = figures(folder, "sampler_logprob_diff_max")
+    assert gaps[0] < 1e-4
+    if "stale" not in engine:
+        assert max(gaps) < 1e-4
+    model, _ = load_pretrained(folder / "checkpoints/rl")
+    assert not weights_of(model).equal(weights_of(fresh(0)))
+
+
+@pytest.mark.parametrize("engine", ["fsdp"])
+def test_whatever_engine_the_run_is_the_same(engine: str, finished: dict[str, Path]) -> None:
+    """Up to rounding, as long as roundings draw the same tokens."""
+    for name in ("reward", "entropy", "grad_norm"):
+        assert figures(finished[engine], name)[:5] == pytest.approx(figures(finished["local"], name)[:5], rel=1e-3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_token_has_the_version_it_was_drawn_with(engine: str, finished: dict[str, Path]) -> None:
+    versions = {}
+    with RunStore.read(finished[engine] / "rollouts.db") as store:
+        for step in (0, 7, 29):
+            rollouts = [rollout for group in store.groups("rl", step) for rollout in group.rollouts]
+            versions[step] = {turn.tokens.version for one in rollouts for t in one.trajectories for turn in t.turns}
+    (first,), behind = versions[0], 2 if "stale" in engine else 0
+    for step in (7, 29):
+        assert versions[step] <= set(range(first + step - behind, first + step + 1))
+
+
+@pytest.mark.parametrize("engine", ["fsdp", "vllm", "vllm+fsdp"])
+def test_a_stopped_run_goes_on_to_the_same_weights(engine: str, start: Path, url: str, tmp_path: Path) -> None:
+    config = settings(engine, start, url, steps=6, eval_every=3, result_samples=0)
+    for name, stops in (("whole", ()), ("stopped", (2, 4))):
+        run = Run.begin(tmp_path / name, config)
+        for stop in stops:
+            with pytest.raises(KeyboardInterrupt):
+                run_training(config, run, logger=Stopping("rl", stop))
+            run.store.close()
+            run = Run.resume(tmp_path / name)
+        run_training(config, run, logger=NullLogger())
+        run.store.close()
+    whole, stopped = (weights_of(load_pretrained(tmp_path / n / "checkpoints/rl")[0]) for n in ("whole", "stopped"))
+    assert (whole - stopped).abs().max() < 1e-6
+
+
+def test_what_an_engine_cannot_do_is_refused_before_anything_starts(start: Path, url: str, tmp_path: Path) -> None:
+    for changes, why in (
+        ({"engine": "vllm", "server_command": "no-such-program serve"}, "no program 'no-such-program'"),
+        ({"engine": "fsdp", "optimizer": "muon"}, "adamw"),
+        ({"engine": "fsdp", "max_staleness": 1}, "max_staleness"),
+        ({"engine": "vllm", "engine_url": url, "temperature": 0.7}, "temperature 0.7"),
+        ({"engine_url": url}, "engine_url is not read by the engine local"),
+        ({"engine": "vllm", "engine_url": url, "servers": 2}, "servers is not read with engine_url"),
+        ({"engine": "vllm", "engine_url": url, "processes": 2}, "processes is not read"),
+    ):
+        config = replace(settings("local", start, url), **changes)
+        with pytest.raises(UsageError, match=why):
+            train(config.env, start, config=config, out=tmp_path / "run", progress=False)
+        assert not (tmp_path / "run").exists()
+
+
+def test_servers_that_do_not_answer_are_one_line(start: Path, url: str, tmp_path: Path) -> None:
+    config = settings("vllm", start, "http://127.0.0.1:9/v1")
+    with pytest.raises(PolicyFailure, match=r"no vLLM server answers at http://127\.0\.0\.1:9/v1/models"):
+        run_training(config, Run.begin(tmp_path / "run", config), logger=NullLogger())
