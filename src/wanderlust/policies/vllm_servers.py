@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -148,12 +149,13 @@ class VLLMProcess:
             os.killpg(process.pid, signal.SIGKILL)
 
     def last_words(self) -> str:
-        """The last line of its log that speaks of an error, or the last one at all."""
-        with suppress(OSError):
+        """The last error in its log and the two lines after it, or the last line, as one line."""
+        try:
             lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-            faults = [line for line in lines if "Error" in line or "error:" in line]
-            return one_line((faults or lines or [""])[-1], 300)
-        return ""
+        except OSError:
+            return "it has no log"
+        faults = [n for n, line in enumerate(lines) if re.search(r"\w(Error|Exception): ", line)]
+        return one_line(" ".join(lines[faults[-1] : faults[-1] + 3] if faults else lines[-1:]), 400)
 
 
 def _free_port() -> int:
