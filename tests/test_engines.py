@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +18,7 @@ from typing import Any
 import pytest
 
 from test_recipe_train import Stopping
+from tiers import proof_except
 from toys import TOKENIZER, Twice, fresh
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE
@@ -28,6 +33,7 @@ from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.train import train
+from wanderlust.training.trainers.process_pool import WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 KEY = "a key of the tests"
@@ -80,7 +86,6 @@ ADAPTER = {"lora": 8}
 """Our own server takes adapters only."""
 ENGINES: dict[str, dict[str, Any]] = {
     "local": {},
-    "local-stale": {"max_staleness": 2, "algorithm": "grpo-tis"},
     "fsdp": {"engine": "fsdp", "processes": 2},
     "vllm": {"engine": "vllm", **ADAPTER},
     "vllm-stale": {"engine": "vllm", "max_staleness": 2, "algorithm": "grpo-tis", **ADAPTER},
@@ -95,11 +100,11 @@ def settings(engine: str, start: Path, url: str, **changes: Any) -> TrainConfig:
     config = TrainConfig(
         env=Twice(),
         policy=str(start),
-        steps=30,
+        steps=20,
         tasks_per_step=8,
         lr=2e-2,
         max_tokens=1,
-        eval_every=30,
+        eval_every=20,
         algorithm="grpo",
         implementation="transformers",
         result_samples=2,
@@ -130,8 +135,8 @@ def figures(folder: Path, name: str) -> list[float]:
 def test_it_learns_with_exact_tokens(engine: str, finished: dict[str, Path]) -> None:
     folder = finished[engine]
     rewards = figures(folder, "reward")
-    assert len(rewards) == 30
-    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2
+    assert len(rewards) == 20
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.15
     gaps = figures(folder, "sampler_logprob_diff_max")
     assert gaps[0] < 1e-4
     if "stale" not in engine:
@@ -151,15 +156,15 @@ def test_whatever_engine_the_run_is_the_same(engine: str, finished: dict[str, Pa
 def test_every_token_has_the_version_it_was_drawn_with(engine: str, finished: dict[str, Path]) -> None:
     versions = {}
     with RunStore.read(finished[engine] / "rollouts.db") as store:
-        for step in (0, 7, 29):
+        for step in (0, 7, 19):
             rollouts = [rollout for group in store.groups("rl", step) for rollout in group.rollouts]
             versions[step] = {turn.tokens.version for one in rollouts for t in one.trajectories for turn in t.turns}
     (first,), behind = versions[0], 2 if "stale" in engine else 0
-    for step in (7, 29):
+    for step in (7, 19):
         assert versions[step] <= set(range(first + step - behind, first + step + 1))
 
 
-@pytest.mark.parametrize("engine", ["fsdp", "vllm", "vllm+fsdp"])
+@pytest.mark.parametrize("engine", proof_except(["vllm"], ["vllm", "fsdp", "vllm+fsdp"], group="resumes"))
 def test_a_stopped_run_goes_on_to_the_same_weights(engine: str, start: Path, url: str, tmp_path: Path) -> None:
     config = settings(engine, start, url, steps=6, eval_every=3, result_samples=0)
     for name, stops in (("whole", ()), ("stopped", (2, 4))):
@@ -195,3 +200,46 @@ def test_servers_that_do_not_answer_are_one_line(start: Path, url: str, tmp_path
     config = settings("vllm", start, "http://127.0.0.1:9/v1")
     with pytest.raises(PolicyFailure, match=r"no vLLM server answers at http://127\.0\.0\.1:9/v1/models"):
         run_training(config, Run.begin(tmp_path / "run", config), logger=NullLogger())
+
+
+def test_torchrun_starts_the_processes_of_a_group(start: Path, tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = ["-m", "wanderlust.cli.main", "train", "toys:Twice", "--policy", start, "--out", tmp_path / "run"]
+    options = [
+        "--engine",
+        "fsdp",
+        "--steps",
+        "3",
+        "--tasks-per-step",
+        "4",
+        "--max-tokens",
+        "1",
+        "--result-samples",
+        "0",
+    ]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    words = [*launcher, *command, *options, "--algorithm", "grpo"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Checkpoint:") <= 1
+    assert len(figures(tmp_path / "run", "reward")) == 3
+
+
+def test_a_killed_process_ends_the_run_in_one_line_and_it_goes_on(start: Path, url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    config = settings("fsdp", start, url, steps=8, eval_every=8, result_samples=0)
+
+    class Killing(NullLogger):
+        """Kills the second process of the group after some steps."""
+
+        def log_step(self, stage: str, step: int, *, of: int, metrics: Any) -> None:
+            if stage == "rl" and step == 3:
+                os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+    run = Run.begin(folder, config)
+    with pytest.raises(WorkerError, match="a process that holds a part of the weights has died; the run can be"):
+        run_training(config, run, logger=Killing())
+    run.store.close()
+    run = Run.resume(folder)
+    run_training(config, run, logger=NullLogger())
+    assert len(figures(folder, "reward")) == 8

@@ -19,7 +19,7 @@ from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, make_environment
 from wanderlust.training.algorithms.base import Algorithm
 
-Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp", "tinker"]
+Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp"]
 FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5e-3}
 CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
 MINIMA = {
@@ -189,10 +189,9 @@ class TrainConfig:
     # Engine: who samples, and who computes gradients
     engine: Engine = "local"
     """local: this process and its workers. vllm: servers sample. fsdp: sharded weights in several processes. vllm+fsdp:
-    both. tinker: a service that speaks the Tinker API."""
+    both."""
     engine_url: str = ""
-    """Addresses of running vLLM servers, which end in /v1, separated by commas; or that of the Tinker service. Empty:
-    vLLM is started here, and the Tinker service is that of TINKER_BASE_URL."""
+    """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here."""
     servers: int = 1
     """vLLM servers to start."""
     server_command: str = "vllm serve"

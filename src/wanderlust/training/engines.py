@@ -2,8 +2,7 @@
 
 local: this process and its workers do both, in turn; or at once in this process, where rollouts may be stale.
 vllm: vLLM servers sample, this process computes gradients. fsdp: processes with sharded weights compute gradients, and
-each plays with a copy of the model. vllm+fsdp: servers sample, sharded processes compute gradients. tinker: a service
-does both.
+each plays with a copy of the model. vllm+fsdp: servers sample, sharded processes compute gradients.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wanderlust.errors import UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE, Sampler, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
@@ -77,8 +75,6 @@ async def open_engine(config: TrainConfig, start: Path, *, workers: int, run: Pa
     `run` is the run's folder, for what servers read and log. UsageError for what the engine cannot do.
     """
     check_engine(config)
-    if config.engine == "tinker":
-        raise UsageError("the engine tinker is not built yet")
     async with AsyncExitStack() as stack:
         if config.engine in ("vllm", "vllm+fsdp"):
             yield await _with_servers(stack, config, start, run=run)

@@ -29,7 +29,7 @@ def check_engine(config: TrainConfig) -> None:
     """Raises UsageError, in one line, for what the engine cannot do, and for settings that it does not read."""
     engine, serves, sharded = config.engine, "vllm" in config.engine, "fsdp" in config.engine
     unread = {
-        "engine_url": not (serves or engine == "tinker") and bool(config.engine_url),
+        "engine_url": not serves and bool(config.engine_url),
         **{
             name: (not serves or bool(config.engine_url)) and getattr(config, name) != default
             for name, default in OF_SERVERS.items()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from wanderlust.training.loggers import open_loggers
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run_report import describe_result, figure_text, result_rows
 from wanderlust.training.setup import validate_config
+from wanderlust.training.trainers.fsdp_group import join_group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,8 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     """Train a model in an environment by reinforcement learning; it is evaluated before, meanwhile and after.
 
     A run that was interrupted at any moment and resumed ends with the same weights, bit for bit, where
-    `config.max_staleness` is 0. Works in scripts, and where an event loop runs already.
+    `config.max_staleness` is 0. Works in scripts, and where an event loop runs already. Under `torchrun` only the first
+    process returns; the others hold parts of the weights and end with the run.
 
     Args:
         env: The environment, or its name as `load_environment` takes it.
@@ -140,6 +144,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
         >>> result.policy_folder
         PosixPath('runs/more/checkpoints/rl')
     """
+    _join_if_led()
     changes = {"algorithm": algorithm, "curriculum": curriculum}
     config = (config or TrainConfig()).replace(**{name: value for name, value in changes.items() if value is not None})
     config = config.replace(env=resolve_environment(env).target if isinstance(env, str) else env)
@@ -177,6 +182,7 @@ def resume_training(
     which names the file, when a saved state is damaged; UsageError when the environment, its rubric or its tasks have
     changed since, unless `accept_changes`.
     """
+    _join_if_led()
     config = load_config(folder, TrainConfig)
     if (folder / REPORT_FILE).is_file():
         return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
@@ -217,6 +223,16 @@ def _train_in_folder(
         if changed and note:
             note(f"accepted changes: {', '.join(changed)}")
         return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=workers or many))
+
+
+def _join_if_led() -> None:
+    """In the processes that `torchrun` started beside the first: hold a part of the weights until the run is over.
+
+    The process then ends, as only the first one has a result.
+    """
+    if int(os.environ.get("RANK", "0")) > 0:
+        join_group()
+        sys.exit()
 
 
 def _start_folder(policy: str | Path | LocalPolicy, folder: Path) -> str:

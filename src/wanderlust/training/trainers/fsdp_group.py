@@ -362,7 +362,7 @@ def _join(environment: dict[str, str]) -> None:
     os.environ.update(environment)
     try:
         join_group()
-    except BaseException as error:  # noqa: BLE001 (the others see that it is gone, and must see it at once)
+    except (WanderlustError, RuntimeError, OSError, EOFError) as error:  # the others must see at once that it is gone
         print(f"wander: a trainer process ended: {one_line(str(error), 300)}", file=sys.stderr, flush=True)
         os._exit(1)
 
