@@ -36,10 +36,13 @@ def advise(
     step by step; `points` are the greedy evaluations.
     """
     config = config.with_sft_defaults()
-    learnt_from_something = not signal or fmean(signal[len(signal) // 2 :]) >= MIN_SIGNAL
-    lines = [_warm_up(config, rewards)]
-    if not learnt_from_something:
-        lines.append(_no_signal(config, signal))
+    lines, share = [_warm_up(config, rewards)], fmean(signal[len(signal) // 2 :]) if signal else 1.0
+    if share < MIN_SIGNAL:
+        lines.append(
+            f"Rewards differed in only {share:.0%} of the groups: tasks are too hard or too easy for this model. "
+            f"Choose them with --curriculum learnability, raise --group-size (now {config.group_size}), or imitate "
+            "examples first with --sft-episodes."
+        )
     else:
         lines += [_learning_rate(config, rewards, verdict), _plateau(config, points, verdict)]
     return [line for line in lines if line]
@@ -65,14 +68,6 @@ def _warm_up(config: TrainConfig, rewards: Mapping[str, TaskRewards]) -> str:
     return (
         f"The warm-up reached {share:.0%} of its teacher ({before:.3f} of {teacher:.3f}{above}): more --sft-episodes "
         f"(now {config.sft_episodes}) and --sft-steps (now {config.sft_steps}){width}."
-    )
-
-
-def _no_signal(config: TrainConfig, signal: Sequence[float]) -> str:
-    return (
-        f"Rewards differed in only {fmean(signal[len(signal) // 2 :]):.0%} of the groups: tasks are too hard or too "
-        f"easy for this model. Choose them with --curriculum learnability, raise --group-size (now "
-        f"{config.group_size}), or imitate examples first with --sft-episodes."
     )
 
 

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.training import losses
+from wanderlust.training.algorithms.base import set_token_advantages
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
 
@@ -48,7 +49,7 @@ class PrefixTree:
             for place in range(len(first.completion) if first is not None else 0):
                 credit[i][place] = max(rewards[i] - baseline, 0.0)
         for trajectory, values in zip(scored, credit, strict=True):
-            _write(trajectory, [scale * value for value in values])
+            set_token_advantages(trajectory, [scale * value for value in values])
 
     def _by_prefix(
         self, paths: Sequence[Sequence[tuple[int, ...]]], rewards: Sequence[float], own: Sequence[int]
@@ -79,10 +80,3 @@ def _path(trajectory: Trajectory) -> list[tuple[int, ...]]:
             path[-1] += turn.tokens.prompt
         path += [(token,) for token in turn.tokens.completion]
     return path
-
-
-def _write(trajectory: Trajectory, values: Sequence[float]) -> None:
-    rest = iter(values)
-    counts = [len(turn.tokens.completion) if turn.tokens is not None else 0 for turn in trajectory.turns]
-    trajectory.advantages = [[next(rest) for _ in range(count)] for count in counts]
-    trajectory.advantage = sum(values) / len(values) if values else 0.0

@@ -117,20 +117,17 @@ def _term(
 
 def _datum(name: types.LossFnType, sample: Sample, weights: Sequence[float]) -> types.Datum:
     shifted = [*weights[1:], *[0.0] * (len(sample.ids) - len(weights))]
-    inputs = {"target_tokens": _integer_data(sample.ids[1:])}
+    inputs = {"target_tokens": _tensor_data(sample.ids[1:], "int64")}
     if name == "cross_entropy":
-        inputs["weights"] = _float_data(shifted)
+        inputs["weights"] = _tensor_data(shifted, "float32")
     else:
-        inputs |= {"logprobs": _float_data(sample.logprobs[1:]), "advantages": _float_data(shifted)}
+        inputs["logprobs"] = _tensor_data(sample.logprobs[1:], "float32")
+        inputs["advantages"] = _tensor_data(shifted, "float32")
     return types.Datum(model_input=types.ModelInput.from_ints(sample.ids[:-1]), loss_fn_inputs=inputs)
 
 
-def _integer_data(values: Sequence[int]) -> types.TensorData:
-    return types.TensorData(data=list(values), dtype="int64", shape=[len(values)])
-
-
-def _float_data(values: Sequence[float]) -> types.TensorData:
-    return types.TensorData(data=list(values), dtype="float32", shape=[len(values)])
+def _tensor_data(values: Sequence[int] | Sequence[float], dtype: types.TensorDtype) -> types.TensorData:
+    return types.TensorData(data=list(values), dtype=dtype, shape=[len(values)])
 
 
 def loss_metrics(samples: Sequence[Sample], loss: PolicyLoss, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:
