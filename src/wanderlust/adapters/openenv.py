@@ -21,6 +21,7 @@ from wanderlust.environment import Environment, Step
 from wanderlust.errors import UsageError, WanderlustError, one_line
 from wanderlust.openai_types import message_to_template, tool_to_wire
 from wanderlust.runner.stepper import DrivenSeat
+from wanderlust.serving.http import start_app, url_of
 from wanderlust.types import Message, ToolCall, assistant
 
 MAX_MESSAGE_BYTES = 2**20
@@ -52,15 +53,9 @@ class EnvironmentServer:
         app = web.Application()
         app.add_routes([web.get("/ws", self._connected), web.get("/health", _healthy)])
         app.add_routes([web.get("/metadata", self._metadata), web.get("/schema", _schema)])
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
+        runner = await start_app(app, host, port)
         try:
-            try:
-                await web.TCPSite(runner, host, port).start()
-            except OSError as error:
-                raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-            name, number, *_ = runner.addresses[0]
-            yield f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
+            yield url_of(runner)
         finally:
             await runner.cleanup()
 

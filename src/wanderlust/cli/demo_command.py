@@ -101,12 +101,6 @@ def _is_finished_demo(folder: Path, *, quick: bool, seed: int) -> bool:
     return _load_demo_config(folder) == _demo_config(quick=quick, seed=seed)
 
 
-def _demo_words(config: DemoConfig) -> list[str]:
-    """Words of the command that begins the run of a configuration."""
-    quick = ["--quick"] if config == _demo_config(quick=True, seed=config.seed) else []
-    return ["demo", *quick, "--seed", str(config.seed)]
-
-
 def _load_demo_config(folder: Path) -> DemoConfig:
     with needs_extra("train"):
         from wanderlust.recipes.tictactoe import DemoConfig
@@ -131,8 +125,9 @@ def _run_demo(run: Run, *, progress: Progress, workers: int | None, accept_chang
         from wanderlust.recipes.tictactoe import Demo
         from wanderlust.recipes.tictactoe_report import write_report
     config = _load_demo_config(run.path)
+    quick = ["--quick"] if config == _demo_config(quick=True, seed=config.seed) else []
     with closing(run.store), serve_control(run.store.path, progress.log_line):
-        run.lock(config, command=_demo_words(config), accept_changes=accept_changes)
+        run.lock(config, command=["demo", *quick, "--seed", str(config.seed)], accept_changes=accept_changes)
         facts = Demo(config, run, logger=progress, workers=workers or default_workers()).run_stages()
     write_report(run.path, facts, seed=config.seed)
 

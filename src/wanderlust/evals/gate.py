@@ -129,7 +129,8 @@ async def check_gate(
         report.violations.append(ContractViolation("tasks", detail))
     if report.violations:
         return report
-    report.violations += [ContractViolation("splits", f"eval and train overlap: {one}") for one in _shared(splits)]
+    shared = shared_tasks(splits["train"], splits["eval"]) if all(splits.get(split) for split in SPLITS) else ()
+    report.violations += [ContractViolation("splits", f"eval and train overlap: {one}") for one in shared]
     with _unawaited(report.violations):
         on_progress("contract", 1, 1)
         report.violations += await check_environment(env, policy, count=count)
@@ -155,11 +156,6 @@ def listing_error(env: Environment, split: str) -> str | None:
     except WanderlustError as error:
         return one_line(str(error), 300)
     return None
-
-
-def _shared(splits: dict[str, list[Task]]) -> Iterator[str]:
-    if all(splits.get(split) for split in SPLITS):
-        yield from map(str, shared_tasks(splits["train"], splits["eval"]))
 
 
 @contextmanager

@@ -19,9 +19,7 @@ import stat
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ClassVar, cast
 
@@ -37,8 +35,9 @@ USER_LOCKS_FOLDER = Path(tempfile.gettempdir()) / "wanderlust-users"
 MARK_VARIABLE = "WANDERLUST_SANDBOX"
 
 
-def _reserve_user() -> tuple[int, Callable[[], object]]:
-    """A user that no other sandbox of this machine has, and what gives it back; the end of this process does, too.
+def _reserve_user() -> tuple[int, int]:
+    """A user that no other sandbox of this machine has, and the file whose closing gives it back: at the latest the
+    end of this process.
 
     Processes are ended by their user, so sandboxes of two processes must not share one.
     """
@@ -53,12 +52,8 @@ def _reserve_user() -> tuple[int, Callable[[], object]]:
         except BlockingIOError:
             os.close(lock)
         else:
-            return user, partial(os.close, lock)
+            return user, lock
     raise SandboxFailure(f"{USER_ID_COUNT} sandboxes without isolation are open already: close some")
-
-
-def _nothing_to_free() -> None:
-    """Without root there is no user of its own."""
 
 
 class UnisolatedSandbox:
@@ -73,7 +68,7 @@ class UnisolatedSandbox:
             f"NOT ISOLATED: commands run on this machine with limits alone ({why})", NotIsolatedWarning, stacklevel=2
         )
         self.bounds, self._mark = bounds or SandboxBounds(), secrets.token_hex(8)
-        self._user, self._free_user = _reserve_user() if is_root() else (-1, _nothing_to_free)
+        self._user, self._user_lock = _reserve_user() if is_root() else (-1, -1)
         self._place = Path(tempfile.mkdtemp(prefix="wanderlust-plain-"))
         self._place.chmod(0o711)
         self._folder, self._pristine = self._place / "work", self._place / "pristine"
@@ -228,4 +223,5 @@ class UnisolatedSandbox:
                 await end_all(self._started)
             finally:
                 shutil.rmtree(self._place, ignore_errors=True)
-                self._free_user()
+                if self._user_lock >= 0:
+                    os.close(self._user_lock)

@@ -130,10 +130,6 @@ class Workers:
             results.update(zip(mine, _receive(pipe), strict=True))
         return [results[i] for i in range(len(shards))]
 
-    def broadcast(self, method: str, *arguments: Any) -> None:
-        """Call `method` with the same arguments once in every worker."""
-        self.call(method, [arguments] * self.count)
-
 
 @contextmanager
 def _sheltered() -> Iterator[None]:
