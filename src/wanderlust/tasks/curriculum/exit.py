@@ -96,7 +96,14 @@ class ExIt:
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks, each the environment's or one that begins in the buffer."""
-        weights = self._weights() if len(self.buffer) >= self.settings.min_conversations else None
+        weights: dict[str, float] | None = None
+        if len(self.buffer) >= self.settings.min_conversations:
+            width = max(self.score_range[1] - self.score_range[0], MIN_SCORE_RANGE) ** 2
+            scores = {id: conversation.score / width for id, conversation in self.buffer.items()}
+            most = max(scores.values())
+            weights = {}  # empty where all of them are settled
+            if most > MIN_SCORE_RANGE:
+                weights = {id: exp(self.settings.kappa * (score - most)) for id, score in scores.items()}
         return [self._one(weights) for _ in range(count)]
 
     def _one(self, weights: Mapping[str, float] | None) -> Task:
@@ -133,17 +140,6 @@ class ExIt:
                 )
             self.counts["starved"] += 1
         return self._own.next(0, 1)[0]
-
-    def _weights(self) -> dict[str, float]:
-        """Sampling weights of the conversations; empty where all of them are settled."""
-        width = max(self.score_range[1] - self.score_range[0], MIN_SCORE_RANGE) ** 2
-        scores = {id: conversation.score / width for id, conversation in self.buffer.items()}
-        most = max(scores.values())
-        return (
-            {id: exp(self.settings.kappa * (score - most)) for id, score in scores.items()}
-            if most > MIN_SCORE_RANGE
-            else {}
-        )
 
     def observe(self, group: Group) -> None:
         """Score where the group began, and take in the conversations that its siblings had."""

@@ -35,21 +35,18 @@ class PrefixTree:
         """Write `advantages` and their mean on every scored trajectory, seat by seat; failed rollouts get none."""
         for seat in {t.seat for r in group.rollouts for t in r.trajectories}:
             scored = [t for r in group.rollouts for t in r.trajectories if t.seat == seat and t.score is not None]
-            self._credit(scored)
-
-    def _credit(self, scored: Sequence[Trajectory]) -> None:
-        rewards = [t.score.reward for t in scored if t.score is not None]
-        scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
-        explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == NOT_SAMPLED]
-        own = [i for i in range(len(scored)) if i not in explorers]
-        credit = self._by_prefix([_path(t) for t in scored], rewards, own)
-        for i in explorers:
-            baseline = max((rewards[j] for j in own), default=rewards[i])
-            first = scored[i].turns[0].tokens
-            for place in range(len(first.completion) if first is not None else 0):
-                credit[i][place] = max(rewards[i] - baseline, 0.0)
-        for trajectory, values in zip(scored, credit, strict=True):
-            set_token_advantages(trajectory, [scale * value for value in values])
+            rewards = [t.score.reward for t in scored if t.score is not None]
+            scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
+            explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == NOT_SAMPLED]
+            own = [i for i in range(len(scored)) if i not in explorers]
+            credit = self._by_prefix([_path(t) for t in scored], rewards, own)
+            for i in explorers:
+                baseline = max((rewards[j] for j in own), default=rewards[i])
+                first = scored[i].turns[0].tokens
+                for place in range(len(first.completion) if first is not None else 0):
+                    credit[i][place] = max(rewards[i] - baseline, 0.0)
+            for trajectory, values in zip(scored, credit, strict=True):
+                set_token_advantages(trajectory, [scale * value for value in values])
 
     def _by_prefix(
         self, paths: Sequence[Sequence[tuple[int, ...]]], rewards: Sequence[float], own: Sequence[int]
