@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
@@ -323,6 +323,19 @@ def _arguments(
     return None
 
 
+Node = TypeVar("Node")
+
+
+def reachable(first: Iterable[Node], neighbours: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """Nodes of a graph that a way leads to from one of the first ones, and these."""
+    found, look = set(first), list(first)
+    while look:
+        new = set(neighbours(look.pop())) - found
+        found |= new
+        look += new
+    return found
+
+
 def _sources(event: PlannedCall, events: Mapping[str, Event], *, value: Any = None) -> list[str]:
     """The events that the arguments (or one of them) take results from."""
     sources = []
@@ -332,12 +345,7 @@ def _sources(event: PlannedCall, events: Mapping[str, Event], *, value: Any = No
             if not whole:
                 continue
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} has no source: there is no event {name!r}")
-        before, look = set(event.after), list(event.after)
-        while look:
-            new = set(events[look.pop()].after) - before
-            before |= new
-            look += new
-        if origin[0] not in before:
+        if origin[0] not in reachable(event.after, lambda before: events[before].after):
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} may not have happened: it must come after it")
         sources.append(origin[0])
     return sources

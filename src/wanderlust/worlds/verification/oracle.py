@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
 from math import inf
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from wanderlust.worlds.engine.events import (
     action_of,
     is_agent_call,
     placeholders,
+    reachable,
     resolve_placeholder,
 )
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
@@ -109,7 +111,10 @@ class Oracle:
         plan = scenario.plan
         apps = {app.name: app for app in scenario.apps}
         users = user_names_of(scenario.apps)
-        in_order = _in_order(plan)
+        parents_first = TopologicalSorter(dict.fromkeys(plan.events, ()))  # else in the order of the scenario
+        for event in plan.events.values():
+            parents_first.add(event.id, *event.after)
+        in_order = [plan.events[name] for name in parents_first.static_order()]
         ends = {one.id for one in in_order if is_agent_call(one) and action_of(apps, one.app, one.action).ends_turn}
         turn_of: dict[str, int] = {}  # ends of the agent's turns before an event, along the longest way
         for event in in_order:
@@ -162,24 +167,12 @@ def compared_arguments(
     )
 
 
-def _in_order(plan: Plan) -> list[Event]:
-    """All events, parents first, else in the order of the scenario."""
-    missing = {event.id: len(event.after) for event in plan.events.values()}
-    ready, done = list(plan.roots), []
-    for event in ready:
-        done.append(event)
-        for child in plan.children.get(event.id, ()):
-            missing[child.id] -= 1
-            if not missing[child.id]:
-                ready.append(child)
-    return done
-
-
 def _expected(
     act: PlannedCall, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int], users: frozenset[str]
 ) -> ExpectedCall:
     action = action_of(apps, act.app, act.action)
     ready = plan.ready.get(act.id)
+    before = reachable(act.after, lambda name: () if name in numbers else plan.events[name].after)
     named = [
         match[0] for name, _ in placeholders(act.args) if (match := resolve_placeholder(name, plan.events)) is not None
     ]
@@ -190,26 +183,12 @@ def _expected(
         turn=0,
         early=inf,
         late=inf,
-        parents=tuple(sorted({numbers[name] for name in _nearest_agent_calls(act, plan, numbers)})),
+        parents=tuple(sorted({numbers[name] for name in before if name in numbers})),
         waits=tuple(name for name in act.after if name not in numbers),
         sources=tuple(sorted({numbers[name] for name in named if name in numbers})),
         refers=bool(named),
         awaited=any(not is_agent_call(child) for child in plan.children.get(act.id, ())),
     )
-
-
-def _nearest_agent_calls(act: PlannedCall, plan: Plan, numbers: Mapping[str, int]) -> set[str]:
-    """The agent's acts before it, up to the first on every way back."""
-    parents, visited, look = set(), set(act.after), list(act.after)
-    while look:
-        name = look.pop()
-        if name in numbers:
-            parents.add(name)
-            continue
-        new = set(plan.events[name].after) - visited
-        visited |= new
-        look += new
-    return parents
 
 
 NEW_PLACEHOLDER, TIME_PLACEHOLDER = "«new»", "«when»"
