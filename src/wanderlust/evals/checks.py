@@ -5,19 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from wanderlust.environment import Environment
-from wanderlust.evals.gate import CheckReport, check_gate
-from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
+from wanderlust.evals.gate import CheckReport, check_gate, draw_tasks, probe_environment
+from wanderlust.evals.probe.battery import BATTERY
 from wanderlust.evals.probe.report import ProbeReport
-from wanderlust.policies.resolve import players_of
 from wanderlust.runner.engine import run_blocking
 from wanderlust.tasks.registry import resolve_environment
-from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Policy
-
-MAX_TASKS_CONSIDERED = 2_000
-"""Tasks of an endless split among which some are drawn."""
-RANDOM_POLICY = "random"
-"""Name of the player that an environment takes for chance."""
 
 
 def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, probe: bool = True) -> CheckReport:
@@ -60,10 +53,5 @@ def probe(env: Environment | str, *, n: int = 32, split: str = "eval", seed: int
         True
     """
     environment = resolve_environment(env).env if isinstance(env, str) else env
-    players = players_of(environment)
-    tasks = sample_tasks(choose_tasks(iter_tasks(environment, split), MAX_TASKS_CONSIDERED), n, seed=seed)
-    oracle = players["oracle"]() if "oracle" in players else None
-    random = players[RANDOM_POLICY]() if RANDOM_POLICY in players else None
-    others = next((players[name]() for name in ("oracle", *players) if name in players), None)
-    run = partial(run_probes, environment, tasks=tasks, oracle=oracle, random=random, others=others, seed=seed)
-    return run_blocking(run)
+    tasks = draw_tasks(environment, split, n, seed=seed)
+    return run_blocking(partial(probe_environment, environment, tasks=tasks, seed=seed))

@@ -25,13 +25,13 @@ from wanderlust.evals.statistics import Estimate, mean
 from wanderlust.policies.resolve import players_of
 from wanderlust.runner.engine import rollout
 from wanderlust.store.provenance import provenance_of, tasks_digest
-from wanderlust.tasks.selection import iter_tasks
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import ContractViolation, check_environment
 from wanderlust.types import Policy, Rollout, Task
 
 SPLITS = ("train", "eval")
 MAX_TASKS_COMPARED = 2_000
-"""Tasks of each split that are compared with the other and hashed."""
+"""Tasks of each split that are compared with the other, hashed, or drawn from."""
 PROBE_TASKS = 16
 """Tasks that each probe and each reference player plays."""
 RANDOM_POLICY, ORACLE = "random", "oracle"
@@ -158,6 +158,34 @@ def listing_error(env: Environment, split: str) -> str | None:
     return None
 
 
+def draw_tasks(env: Environment, split: str, count: int, *, seed: int) -> list[Task]:
+    """Draw tasks to probe with, the same for the same seed; of an endless split among its first ones."""
+    return sample_tasks(choose_tasks(iter_tasks(env, split), MAX_TASKS_COMPARED), count, seed=seed)
+
+
+async def probe_environment(
+    env: Environment,
+    *,
+    tasks: Sequence[Task],
+    oracle: str = ORACLE,
+    battery: Sequence[Probe] = BATTERY,
+    seed: int = 0,
+    on_probe: OnProgress = lambda what, number, of: None,
+) -> ProbeReport:
+    """`run_probes` with the environment's own players: `oracle` earns the full reward, `random` what chance earns."""
+    players = players_of(env)
+    return await run_probes(
+        env,
+        tasks=tasks,
+        oracle=players[oracle]() if oracle in players else None,
+        random=players[RANDOM_POLICY]() if RANDOM_POLICY in players else None,
+        others=next((players[name]() for name in (oracle, *players) if name in players), None),
+        battery=battery,
+        seed=seed,
+        on_probe=on_probe,
+    )
+
+
 @contextmanager
 def _unawaited(violations: list[ContractViolation]) -> Iterator[None]:
     """Turn Python's warning about a forgotten `await` into a violation."""
@@ -197,16 +225,7 @@ async def _reward(
         report.episodes += len(played[name])
     report.violations += _keys(env, played.get(ORACLE, []))
     try:
-        report.probe = await run_probes(
-            env,
-            tasks=tasks,
-            oracle=makers[ORACLE]() if ORACLE in makers else None,
-            random=makers[RANDOM_POLICY]() if RANDOM_POLICY in makers else None,
-            others=next((makers[name]() for name in (ORACLE, *makers) if name in makers), None),
-            battery=probes,
-            seed=seed,
-            on_probe=on_progress,
-        )
+        report.probe = await probe_environment(env, tasks=tasks, battery=probes, seed=seed, on_probe=on_progress)
     except UsageError as error:
         report.violations.append(ContractViolation("probe", one_line(str(error), 300)))
         return
