@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from math import fsum
 from typing import Any
@@ -23,8 +24,9 @@ from wanderlust.evals.probe.report import ProbeReport, findings_record
 from wanderlust.evals.splits import shared_tasks
 from wanderlust.evals.statistics import Estimate, mean
 from wanderlust.policies.resolve import players_of
-from wanderlust.runner.engine import rollout
+from wanderlust.runner.engine import rollout, run_blocking
 from wanderlust.store.provenance import provenance_of, tasks_digest
+from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import ContractViolation, check_environment
 from wanderlust.types import Policy, Rollout, Task
@@ -273,3 +275,47 @@ def _digests(env: Environment, splits: dict[str, list[Task]]) -> dict[str, str]:
     code = {name: digest for name, digest in provenance_of(env).inputs.items() if name != "the tasks"}
     tasks = {f"tasks/{split}": tasks_digest(tasks) for split, tasks in splits.items()}
     return {"python": platform.python_version(), **code, **tasks}
+
+
+def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, probe: bool = True) -> CheckReport:
+    """Check that an environment can be published: its contract, its keys, its splits and its reward.
+
+    Args:
+        env: The environment, or its name.
+        policy: Plays the episodes of the contract; it must answer equally for equal conversations. Default: random
+            short texts.
+        n: Tasks on which the contract is checked.
+        probe: Whether degenerate policies play against the reward.
+
+    Returns:
+        The report: `.ok`, `.violations` with `rule` and `detail`, `.probe`, `.players`, and `.card()` for a file.
+
+    Example:
+        >>> check("calculator").ok
+        True
+    """
+    environment = resolve_environment(env).env if isinstance(env, str) else env
+    name = env if isinstance(env, str) else type(env).__name__
+    probes = BATTERY if probe else None
+    return run_blocking(partial(check_gate, environment, policy, name=name, count=n, probes=probes))
+
+
+def probe(env: Environment | str, *, n: int = 32, split: str = "eval", seed: int = 0) -> ProbeReport:
+    """Play degenerate policies against the reward; one that earns clearly more than chance has found an exploit.
+
+    Args:
+        env: The environment, or its name.
+        n: Tasks that each policy plays.
+        split: Split that the tasks come from.
+        seed: Seed of everything random.
+
+    Returns:
+        The report: `.sound`, `.flaws`, what chance and the oracle earn.
+
+    Example:
+        >>> probe("connections", n=8).sound
+        True
+    """
+    environment = resolve_environment(env).env if isinstance(env, str) else env
+    tasks = draw_tasks(environment, split, n, seed=seed)
+    return run_blocking(partial(probe_environment, environment, tasks=tasks, seed=seed))
