@@ -8,7 +8,7 @@ the choice: a buffered conversation's score is the variance of the rewards of th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import exp
@@ -212,16 +212,11 @@ def _before(task: Task, made: Task) -> History:
     """The turns that a made task begins with, the one that is revised included."""
     request, depths = made.info[INFO_KEY]["request"], made.info[INFO_KEY]["depths"]
     messages = made.prompt if request == "again" else made.prompt[:-1]
-    turns = [*_turns(messages, first=len(task.prompt))]
-    return tuple(replace(turn, depth=depth) for turn, depth in zip(turns, depths, strict=True))
-
-
-def _turns(messages: Sequence[Message], *, first: int) -> Iterator[RevisedTurn]:
-    """A conversation as turns, the first beginning with so many messages; an answer that is missing is empty."""
-    begin = 0
+    turns, begin = list[RevisedTurn](), 0
     for at, message in enumerate(messages):
-        if at >= first and message.role == "assistant":
-            yield RevisedTurn(observation=tuple(messages[begin:at]), answer=message)
+        if at >= len(task.prompt) and message.role == "assistant":
+            turns.append(RevisedTurn(observation=tuple(messages[begin:at]), answer=message))
             begin = at + 1
-    if begin < len(messages):
-        yield RevisedTurn(observation=tuple(messages[begin:]), answer=Message("assistant", ""))
+    if begin < len(messages):  # an answer that is missing is empty
+        turns.append(RevisedTurn(observation=tuple(messages[begin:]), answer=Message("assistant", "")))
+    return tuple(replace(turn, depth=depth) for turn, depth in zip(turns, depths, strict=True))
