@@ -20,13 +20,15 @@ import subprocess
 import tempfile
 import warnings
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ClassVar, cast
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
-from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds, SandboxCommand, run_bounded
-from wanderlust.tools.sandbox.bubblewrap import NOT_EXECUTABLE_STATUS, SANDBOX_PATH, command_words, rlimits
+from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds, SandboxCommand, run_to_end
+from wanderlust.tools.sandbox.bubblewrap import SANDBOX_PATH, command_words, rlimits
 from wanderlust.tools.sandbox.overlay import UNPRIVILEGED_UID, is_root
 
 USER_ID_COUNT = 1000
@@ -93,24 +95,9 @@ class UnisolatedSandbox:
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
-        try:
-            child = self._spawn(command_words(command))
-        except (ValueError, OSError) as error:
-            return Result(
-                code=NOT_EXECUTABLE_STATUS, stderr=f"this command cannot be started: {error}".encode(), isolated=False
-            )
-        bound = self.bounds.seconds if timeout is None else min(timeout, self.bounds.seconds)
-        try:
-            result = await run_bounded(child, stdin=stdin, seconds=bound, output=self.bounds.output)
-        finally:
-            child.close()
-        return Result(
-            code=result.code,
-            stdout=result.stdout,
-            stderr=result.stderr,
-            reached_limit=result.reached_limit,
-            isolated=False,
-        )
+        spawn, bounds = partial(self._spawn, command_words(command)), self.bounds
+        result = await run_to_end(spawn, stdin=stdin, seconds=timeout, bounds=bounds, output=bounds.output)
+        return replace(result, isolated=False)
 
     async def start(self, command: SandboxCommand) -> Child:
         """As `Sandbox.start` says; `run` ends it too where this process is root, being of the same user."""
