@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -86,6 +86,39 @@ class ExpectedCall:
     late: float
     """Seconds by which it may be done before and after it is due; infinite where that does not matter."""
 
+    @classmethod
+    def of(
+        cls,
+        act: PlannedCall,
+        plan: Plan,
+        *,
+        apps: Mapping[str, App],
+        users: frozenset[str],
+        numbers: Mapping[str, int],
+        turn: int,
+        window: TimeWindow,
+    ) -> Self:
+        """An act of a plan; `numbers` are those of the acts before it. ScenarioError when there is no such action."""
+        action, ready = action_of(apps, act.app, act.action), plan.ready.get(act.id)
+        arguments = act.args if ready is None else ready[1]
+        origins = (resolve_placeholder(name, plan.events) for name, _ in placeholders(act.args))
+        named = {origin[0] for origin in origins if origin is not None}
+        before = reachable(act.after, lambda name: () if name in numbers else plan.events[name].after)
+        early, late = window.around(act)
+        return cls(
+            act=act,
+            action=action,
+            arguments=compared_arguments(act, action, arguments, users=users),
+            turn=turn,
+            parents=tuple(sorted(numbers[name] for name in before if name in numbers)),
+            waits=tuple(name for name in act.after if name not in numbers),
+            sources=tuple(sorted(numbers[name] for name in named if name in numbers)),
+            refers=bool(named),
+            awaited=any(not is_agent_call(child) for child in plan.children.get(act.id, ())),
+            early=early,
+            late=late,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oracle:
@@ -108,7 +141,7 @@ class Oracle:
     @classmethod
     def of(cls, scenario: Scenario, window: TimeWindow | None = None) -> Oracle:
         """The oracle of a scenario. Raises ScenarioError when the scenario cannot be played."""
-        plan = scenario.plan
+        plan, window = scenario.plan, window or TimeWindow()
         apps = {app.name: app for app in scenario.apps}
         users = user_names_of(scenario.apps)
         parents_first = TopologicalSorter(dict.fromkeys(plan.events, ()))  # else in the order of the scenario
@@ -125,9 +158,9 @@ class Oracle:
         for event in order:
             if is_agent_call(event):
                 numbers[event.id] = len(acts)
-                made = _expected(event, plan, apps=apps, numbers=numbers, users=users)
-                early, late = (window or TimeWindow()).around(event)
-                acts.append(replace(made, turn=turn_of[event.id], early=early, late=late))
+                turn = turn_of[event.id]
+                made = ExpectedCall.of(event, plan, apps=apps, users=users, numbers=numbers, turn=turn, window=window)
+                acts.append(made)
         return cls(
             acts=tuple(acts),
             events=plan.events,
@@ -136,7 +169,7 @@ class Oracle:
             writes={(name, a.name): a for name, app in apps.items() for a in app.actions.values() if a.writes},
             start=scenario.start,
             user_names=users,
-            window=window or TimeWindow(),
+            window=window,
         )
 
     @property
@@ -164,30 +197,6 @@ def compared_arguments(
         Argument(name, check, wanted := plain_value(value), check.normal(wanted), defaults.get(name))
         for name, value in action.complete(args).items()
         if (check := action.check(name).without(users)).name != "free" and not (check.soft and name not in act.args)
-    )
-
-
-def _expected(
-    act: PlannedCall, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int], users: frozenset[str]
-) -> ExpectedCall:
-    action = action_of(apps, act.app, act.action)
-    ready = plan.ready.get(act.id)
-    before = reachable(act.after, lambda name: () if name in numbers else plan.events[name].after)
-    named = [
-        match[0] for name, _ in placeholders(act.args) if (match := resolve_placeholder(name, plan.events)) is not None
-    ]
-    return ExpectedCall(
-        act=act,
-        action=action,
-        arguments=compared_arguments(act, action, act.args if ready is None else ready[1], users=users),
-        turn=0,
-        early=inf,
-        late=inf,
-        parents=tuple(sorted({numbers[name] for name in before if name in numbers})),
-        waits=tuple(name for name in act.after if name not in numbers),
-        sources=tuple(sorted({numbers[name] for name in named if name in numbers})),
-        refers=bool(named),
-        awaited=any(not is_agent_call(child) for child in plan.children.get(act.id, ())),
     )
 
 
