@@ -22,6 +22,7 @@ SCRIPTS = r"""
 import json, re
 from wanderlust.rubrics.rubric import Reward, held_out
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.types import Score
 
 
 def fair(messages, rng):
@@ -64,6 +65,14 @@ def many(completions):
 
 def broken(completion):
     return 1 / 0
+
+
+class Endless:
+    async def score(self, rollout, trajectory):
+        return Score(reward=float("inf"))
+
+
+endless = Endless()
 
 
 loud = Rubric(shouting, held_out(many))
@@ -218,12 +227,14 @@ def test_a_run_is_judged_again_and_left_as_it_was(place, capsys):
     assert ran(capsys, "compare", "runs/one", "runs/two")[0] == 0
 
 
-def test_a_judgement_that_fails_is_no_zero(place, capsys):
+@pytest.mark.parametrize(("rubric", "why"), [("broken", "division by zero"), ("endless", "no finite number")])
+def test_a_judgement_that_fails_is_no_zero(place, capsys, rubric, why):
     evaluate = ["eval", "wordle", "--policy", "made.py:silent", "-n", "3", "--out", "runs/one"]
     assert ran(capsys, *evaluate)[0] == 0
-    code, _, err = ran(capsys, "rescore", "runs/one", "--rubric", "made.py:broken")
+    code, _, err = ran(capsys, "rescore", "runs/one", "--rubric", f"made.py:{rubric}")
     assert code == 1
     assert "3 rollouts have no score" in err
+    assert why in err
 
 
 class Model(BaseHTTPRequestHandler):

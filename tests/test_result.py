@@ -17,10 +17,10 @@ from wanderlust.evals.comparison import compare
 from wanderlust.policies.checkpoints import resolve_checkpoint
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.store.run import load_run
-from wanderlust.training.advice import advise
 from wanderlust.training.checkpoint import EvalPoint
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.result import TaskRewards, judge_result
+from wanderlust.training.run_report import advise
 from wanderlust.training.train import TrainResult, train
 from wanderlust.types import Task, user
 

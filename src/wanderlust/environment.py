@@ -184,9 +184,14 @@ class Agent:
 
     def release(self) -> None:
         """Tell the policy that this conversation is over."""
-        release = getattr(self.policy, "release", None)  # isinstance with a protocol takes longer than a whole turn
-        if release is not None:
-            release(self.key)
+        release_conversation(self.policy, self.key)
+
+
+def release_conversation(policy: object, key: str) -> None:
+    """Let a policy forget what it keeps of a conversation, if it keeps anything (`SupportsRelease`)."""
+    release = getattr(policy, "release", None)  # isinstance with a protocol takes longer than a whole turn
+    if release is not None:
+        release(key)
 
 
 class Episode:

@@ -20,14 +20,14 @@ from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, one_line
-from wanderlust.evals.gate import SPLITS, CheckReport, check_gate, listing_error
-from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
+from wanderlust.evals.gate import SPLITS, CheckReport, check_gate, draw_tasks, listing_error, probe_environment
+from wanderlust.evals.probe.battery import BATTERY
 from wanderlust.evals.probe.probe import Probe
 from wanderlust.evals.probe.report import ProbeReport, findings_record
-from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
+from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
-from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.tasks.selection import iter_tasks
 
 
 def check_command(
@@ -100,11 +100,8 @@ def check_command(
     return 0 if report.ok else 1
 
 
-MAX_TASKS_CONSIDERED = 2_000
-"""Tasks of an endless split among which some are drawn."""
 MAX_FLAWS_PRINTED = 12
 """Flaws in the table; the others are in `--json`."""
-RANDOM_POLICY = "random"
 CANNOT_TELL = 3
 """Exit code of a probe without a verdict."""
 
@@ -140,16 +137,14 @@ def probe_command(
         Of everything random.
     """
     resolved = resolve_environment(env)
-    players, own = players_of(resolved.env), _own_probes(more)
-    tasks = sample_tasks(choose_tasks(iter_tasks(resolved.env, split), MAX_TASKS_CONSIDERED), num_tasks, seed=seed)
+    own = _own_probes(more)
+    tasks = draw_tasks(resolved.env, split, num_tasks, seed=seed)
     with stoppable(lambda: "stopped; nothing was kept") as progress:
         findings = asyncio.run(
-            run_probes(
+            probe_environment(
                 resolved.env,
                 tasks=tasks,
-                oracle=players[oracle]() if oracle in players else None,
-                random=players[RANDOM_POLICY]() if RANDOM_POLICY in players else None,
-                others=next((players[name]() for name in (oracle, *players) if name in players), None),
+                oracle=oracle,
                 battery=(*BATTERY, *own),
                 seed=seed,
                 on_probe=lambda name, number, of: progress.log_step("probe", number, of=of, metrics={}),

@@ -7,6 +7,7 @@ import json as json_format
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def play_command(
     set_library_environment()
     resolved = resolve_environment(env)
     refuse_existing(out)
-    human = Human(ask=_read_line, say=_print_line) if json else Human()
+    human = Human(ask=_read_line, say=partial(print, file=sys.stderr, flush=True)) if json else Human()
     policy_options = PolicyOptions(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
     game, seats = _seat_policies(resolved, policy, policy_options, human=human)
     played = _play(game, task_at_position(game, task_index), seats, seed=seed)
@@ -103,11 +104,6 @@ def _play(env: Environment, task: Task, seats: Mapping[str, Policy], *, seed: in
         print_note("left the game")
         sys.stdout.flush()
         os._exit(130)  # a thread still waits for a line, and the interpreter would wait for the thread
-
-
-def _print_line(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def _read_line(prompt: str) -> str:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from msgspec.structs import replace
 from rich.table import Table
@@ -58,6 +59,27 @@ class _ImportSummary:
     """Of the oracle's log."""
     warnings: tuple[str, ...]
 
+    @classmethod
+    def of(cls, path: Path, imported: ImportedScenario) -> Self:
+        """Raises UsageError when the oracle cannot be played, or its own log is not accepted."""
+        scenario = imported.scenario
+        world, oracle = play_oracle(scenario), Oracle.of(scenario)
+        verdict = verify(world.log, oracle)
+        if not verdict.accepted:
+            raise UsageError(f"what its oracle does is not accepted: {one_line(str(verdict), 300)}")
+        return cls(
+            file=str(path),
+            id=scenario.id,
+            events=len(scenario.events),
+            acts=len(scenario.oracle),
+            turns=oracle.turns,
+            apps=tuple(app.name for app in scenario.apps),
+            names=len(scenario.names),
+            seconds=max((line.time for line in world.log if line.event), default=scenario.start) - scenario.start,
+            digest=world.digest(),
+            warnings=imported.warnings,
+        )
+
 
 def import_command(command: WorldCommand) -> int:
     """Every file is tried; 2 when one of them could not be imported, with a line for each that says why."""
@@ -73,7 +95,7 @@ def import_command(command: WorldCommand) -> int:
     for path in files:
         try:
             imported = read_scenario(path)
-            good.append((_summary(path, imported.scenario, imported.warnings), imported))
+            good.append((_ImportSummary.of(path, imported), imported))
         except UsageError as error:
             message = str(error)
             refused[str(path)] = message if message.startswith(str(path)) else f"{path}: {message}"
@@ -83,26 +105,6 @@ def import_command(command: WorldCommand) -> int:
             (out / f"{path.stem}.json").write_bytes(export_scenario(imported.scenario, imported.augmentation))
     _print_imports([one for one, _ in good], refused, command)
     return 2 if refused else 0
-
-
-def _summary(path: Path, scenario: Scenario, warnings: tuple[str, ...]) -> _ImportSummary:
-    """Raises ScenarioError when the oracle cannot be played, or its own log is not accepted."""
-    world, oracle = play_oracle(scenario), Oracle.of(scenario)
-    verdict = verify(world.log, oracle)
-    if not verdict.accepted:
-        raise UsageError(f"what its oracle does is not accepted: {one_line(str(verdict), 300)}")
-    return _ImportSummary(
-        file=str(path),
-        id=scenario.id,
-        events=len(scenario.events),
-        acts=len(scenario.oracle),
-        turns=oracle.turns,
-        apps=tuple(app.name for app in scenario.apps),
-        names=len(scenario.names),
-        seconds=max((line.time for line in world.log if line.event), default=scenario.start) - scenario.start,
-        digest=world.digest(),
-        warnings=warnings,
-    )
 
 
 def _print_imports(summaries: Sequence[_ImportSummary], refused: dict[str, str], options: WorldCommand) -> None:

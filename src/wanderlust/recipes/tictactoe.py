@@ -36,7 +36,7 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import ExploringStarts
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
-from wanderlust.runner.engine import rollouts
+from wanderlust.runner.engine import play_groups
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.algorithms.presets import algorithm
@@ -49,7 +49,7 @@ from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokeni
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.training.warmup import fresh_shape
-from wanderlust.types import Group, Policy, Task
+from wanderlust.types import Group, Task
 
 EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "warnings": [], "boards": [], "seconds": 0.0}
 STAGE_NAMES = ("teacher", "sft", "rl")
@@ -109,7 +109,7 @@ class DemoReplica(Replica):
 
     def sample_games(self, tasks: Sequence[Task]) -> list[Group]:
         """Games drawn as in training."""
-        return asyncio.run(_play_games(self.policy, tasks, seed=self.config.seed))
+        return asyncio.run(play_groups(TicTacToe(), tasks, self.policy, seed=self.config.seed, concurrency=256))
 
     @classmethod
     def load_demo(cls, folder: Path, config: DemoConfig, *, device: str = "cpu") -> DemoReplica:
@@ -196,7 +196,8 @@ class Demo:
             Task(id=f"tictactoe-teacher-{n}", info={"opponent": "mixed", "random": rng.random()})
             for n in range(self.config.sft_episodes)
         ]
-        groups = asyncio.run(_play_games(tictactoe_teacher(), tasks, seed=self.config.seed))
+        games = play_groups(TicTacToe(), tasks, tictactoe_teacher(), seed=self.config.seed, concurrency=256)
+        groups = asyncio.run(games)
         self.run.store.add(groups, stage="teacher", step=0, env="tictactoe")
         self.logger.log_step("teacher", len(groups), of=len(groups), metrics=_outcomes(groups))
         return groups
@@ -273,11 +274,6 @@ def sampled_row(policy: str, opponent: str, groups: Sequence[Group]) -> dict[str
         value = sum(hits) / max(len(hits), 1)
         row[share], (row[f"{share}_low"], row[f"{share}_high"]) = value, wilson(value, len(hits))
     return row
-
-
-async def _play_games(policy: Policy, tasks: Sequence[Task], *, seed: int) -> list[Group]:
-    async with rollouts(TicTacToe(), tasks, policy, seed=seed, concurrency=256) as stream:
-        return sorted([g async for g in stream], key=lambda g: g.index)
 
 
 def _outcomes(groups: Sequence[Group]) -> dict[str, float]:

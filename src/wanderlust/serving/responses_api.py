@@ -28,12 +28,28 @@ class _Item(msgspec.Struct):
     arguments: str = "{}"
     output: MessageContent = None
 
+    def message(self) -> Message:
+        """As a message. UsageError for an item of another type."""
+        if self.type == "message":
+            return Message(parse_role(self.role), content_text(self.content))
+        if self.type == "function_call" and self.call_id is not None:
+            return Message("assistant", "", (ToolCall(id=self.call_id, name=self.name, arguments=self.arguments),))
+        if self.type == "function_call_output" and self.call_id is not None:
+            return Message("tool", content_text(self.output), tool_call_id=self.call_id)
+        raise UsageError(f"an input item of type {one_line(self.type)!r}; there are messages and function calls")
+
 
 class _Tool(msgspec.Struct):
     type: str
     name: str = ""
     description: str | None = None
     parameters: dict[str, Any] | None = None
+
+    def declared(self) -> DeclaredTool:
+        """As a tool of the conversation. UsageError for what is no function."""
+        if self.type != "function":
+            raise UsageError(f"a tool of type {one_line(self.type)!r}; only functions are understood")
+        return declare_tool(self.name, self.description, self.parameters)
 
 
 class _Text(msgspec.Struct):
@@ -73,7 +89,7 @@ def parse_responses_request(
         form = {"type": "json_schema", "json_schema": schema}
     return SeatRequest(
         messages=[*instructions, *before, *_messages(items)],
-        tools=[] if fields.tool_choice == "none" else [_tool(tool) for tool in fields.tools or ()],
+        tools=[] if fields.tool_choice == "none" else [tool.declared() for tool in fields.tools or ()],
         model=fields.model,
         response_format=form,
         has_instructions=bool(instructions),
@@ -86,7 +102,7 @@ def _messages(items: Sequence[_Item]) -> Iterator[Message]:
     for item in items:
         if item.type == "reasoning":
             continue
-        message = _message(item)
+        message = item.message()
         if saying is not None and saying.role == message.role == "assistant":
             calls = (*saying.tool_calls, *message.tool_calls)
             saying = replace(saying, content=saying.content + message.content, tool_calls=calls)
@@ -96,22 +112,6 @@ def _messages(items: Sequence[_Item]) -> Iterator[Message]:
         saying = message
     if saying is not None:
         yield saying
-
-
-def _message(item: _Item) -> Message:
-    if item.type == "message":
-        return Message(parse_role(item.role), content_text(item.content))
-    if item.type == "function_call" and item.call_id is not None:
-        return Message("assistant", "", (ToolCall(id=item.call_id, name=item.name, arguments=item.arguments),))
-    if item.type == "function_call_output" and item.call_id is not None:
-        return Message("tool", content_text(item.output), tool_call_id=item.call_id)
-    raise UsageError(f"an input item of type {one_line(item.type)!r}; there are messages and function calls")
-
-
-def _tool(tool: _Tool) -> DeclaredTool:
-    if tool.type != "function":
-        raise UsageError(f"a tool of type {one_line(tool.type)!r}; only functions are understood")
-    return declare_tool(tool.name, tool.description, tool.parameters)
 
 
 def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, Any]) -> dict[str, Any]:

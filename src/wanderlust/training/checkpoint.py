@@ -271,7 +271,9 @@ def load_config(path: Path, kind: type[Any]) -> Any:
     """The config a run was begun with. Raises UsageError when there is no such run."""
     file = path / CONFIG_FILE
     if not file.is_file():
-        raise UsageError(f"{path} is no run: it has no {CONFIG_FILE}{_other_runs(path)}")
+        others = sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG_FILE}"))
+        there = f"; there are {', '.join(others[:8])}" if others else ""
+        raise UsageError(f"{path} is no run: it has no {CONFIG_FILE}{there}")
     try:
         body = json.loads(file.read_text())
         if body["recipe"] != recipe_of(kind):
@@ -279,9 +281,3 @@ def load_config(path: Path, kind: type[Any]) -> Any:
         return kind.from_dict(body["config"])
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
-
-
-def _other_runs(path: Path) -> str:
-    """The end of an error line: runs in the same folder."""
-    names = sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG_FILE}")) if path.parent.is_dir() else []
-    return f"; there are {', '.join(names[:8])}" if names else ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from math import isfinite
 from random import Random
@@ -188,7 +188,7 @@ class TrainingLoop:
                 self.logger.log_step("rl", step + 1, of=config.steps, metrics=metrics)
                 done, goes_on, stops = step + 1, True, bool(warnings) and self.monitors.stop_on_warning
                 if done % config.eval_every == 0 or done == config.steps:
-                    async with self._ema_weights():
+                    async with self.trainer.ema_weights() if isinstance(self.trainer, SupportsEMA) else nullcontext():
                         goes_on = await evaluate(done)
                 if done % SAVE_EVERY_STEPS == 0 or done == config.steps or stops or not goes_on:
                     await self.save("rl", done, source)
@@ -198,14 +198,6 @@ class TrainingLoop:
                     break
         if isinstance(self.trainer, SupportsEMA):
             await self.trainer.use_ema()
-
-    @asynccontextmanager
-    async def _ema_weights(self) -> AsyncIterator[None]:
-        if isinstance(self.trainer, SupportsEMA):
-            async with self.trainer.ema_weights():
-                yield
-        else:
-            yield
 
     async def _step(self, step: int, source: BatchSource, config: TrainConfig) -> tuple[list[Group], dict[str, float]]:
         began = time.monotonic()

@@ -22,7 +22,6 @@ from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER
 from wanderlust.tasks.curriculum import SupportsCalibration
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.training.advice import advise
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, prune
 from wanderlust.training.config import TrainConfig
@@ -40,7 +39,7 @@ from wanderlust.training.result import (
     rewards_of,
 )
 from wanderlust.training.reward_hacking import RewardHackingMonitors
-from wanderlust.training.run_report import write_run_report
+from wanderlust.training.run_report import advise, write_run_report
 from wanderlust.training.setup import TrainingSetup, build_training
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
