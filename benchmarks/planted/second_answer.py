@@ -17,6 +17,7 @@ from benchmarks.planted.material import (
     THINGS,
     asked_last,
     last_answer,
+    paired,
     whole_number,
     words,
 )
