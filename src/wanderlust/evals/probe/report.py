@@ -166,7 +166,12 @@ Reading: TypeAlias = Callable[[str], str]
 
 
 def _label(text: str) -> str:
-    """The word that an answer begins with, where a sign or a new line follows it: `No, because ...` is read as `no`."""
+    """The word that an answer begins with, where a sign or a new line follows it: `No, because ...` is read as `no`.
+
+    Programs begin with the name of their language, which is no label.
+    """
+    if "```" in text:
+        return text
     match = re.match(r"\W*(\w+)[ \t]*(?:[,.:;)\]\u2014\n-]|$)", text)
     return match[1].lower() if match else text
 
