@@ -138,6 +138,7 @@ def ride_cancelled(s: FamilyBuilder) -> None:
         [again, later],
         f"The first cab was cancelled, the Premium one is ordered, and {who.first} knows.",
         Says(ways=SECOND_CAB_WORDINGS, cancels=False),
+        never=SECOND_CAB_GONE_WORDINGS,
     )
 
 
@@ -147,6 +148,12 @@ ON_MY_WAY_WORDINGS = wordings(
 )  # fmt: skip
 LATER_WORDINGS = wordings("later", "late", "delayed", "delay", "delays", "a bit longer", "a little longer")
 ON_TIME_WORDINGS = wordings("on time", "early", "earlier", "punctual")
+SECOND_CAB_GONE_WORDINGS = tuple(
+    f"{which} {what} {gone}"
+    for which in ("Premium", "second", "new")
+    for what in ("cab", "one", "ride", "taxi")
+    for gone in ("was cancelled", "has been cancelled", "is cancelled", "fell through", "cancelled too")
+)
 SECOND_CAB_WORDINGS = wordings("Premium", "another", "second", "new one", "new cab", "new ride")
 
 

@@ -190,6 +190,11 @@ class FamilyBuilder:
             ways=(who.name,) if who.first in firsts else (who.name, who.first), rivals=tuple(names), aside=aside
         )
 
+    def names_but(self, *people: Person) -> list[str]:
+        """The full names of everybody whom the user knows but these: who is named wrongly is one of them."""
+        known = {*(one.name for one in people), self.user.name}
+        return [one.name for one in self.universe.people.values() if one.name not in known and " " in one.name]
+
     def timed(self, event: EventReference, timing: Timing) -> None:
         """Hold an act to its time from one side alone: "from" or "by"."""
         name = event_id_of(event)

@@ -58,7 +58,9 @@ def keep_flats(s: FamilyBuilder) -> None:
         price=f"{limit:g} EUR",
     )
     saved = [s.agent(s.flats, after=request).save_apartment(one.apartment_id) for one in flats[:count]]
-    s.reports(saved, f"Saved {count}.", Count(value=count, unlike=("bedroom", "bedrooms")))
+    s.reports(
+        saved, f"Saved {count}.", Count(value=count, unlike=("bedroom", "bedrooms")), never=("removed", "deleted")
+    )
 
 
 @family(
@@ -88,7 +90,8 @@ def go_between(s: FamilyBuilder) -> None:
     done = []
     for one in guests:
         sent = s.agent(s.chats, after=request).send_message(user_id=builder.user_id_of(s.chats, one), content=text)
-        done.append(s.expects(sent, "content", s.on_day(at), s.at_time(at), s.at_place(place), Says(ways=(dish,))))
+        facts = s.on_day(at), s.at_time(at), s.at_place(place), Says(ways=(dish,))
+        done.append(s.expects(sent, "content", *facts, never=[*s.names_but(host, *guests), *YOURS_WORDINGS]))
     s.reports(done, "They all know.")
 
 
@@ -119,4 +122,5 @@ def thank_them(s: FamilyBuilder) -> None:
     s.reports(done, "All are thanked.")
 
 
+YOURS_WORDINGS = wordings("you should bring", "you are to bring", "you will bring", "you bring", "you have to bring")
 THANKS_WORDINGS = wordings("thank", "thanks", "thanked", "thankful", "appreciate", "appreciated", "grateful", "cheers")

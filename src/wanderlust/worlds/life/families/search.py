@@ -34,6 +34,7 @@ def who_said(s: FamilyBuilder) -> None:
         f"{who.name}, who lives in {who.city}.",
         s.is_who(who, others),
         Says(ways=(who.city,), rivals=towns),
+        never=[f"to {who.name}", f"to {who.first}"],
     )
 
 
@@ -90,7 +91,7 @@ def next_meeting_with(s: FamilyBuilder) -> None:
         book=subject,
     )
     text = f"On {format_day(at)} at {format_time_of_day(at)}: {place}, with {who.name}."
-    s.reports(request, text, s.on_day(at), s.at_time(at), s.at_place(place))
+    s.reports(request, text, s.on_day(at), s.at_time(at), s.at_place(place), never=s.names_but(who))
 
 
 @family(
@@ -160,4 +161,5 @@ def cheapest_flat(s: FamilyBuilder) -> None:
         Says(ways=(best.name,), rivals=tuple(home.name for home in fitting if home.name != best.name)),
         Amount(value=best.price, also=(rate,), apart=("crime",)),
         Amount(value=rate, near=("crime",), apart=("property",)),
+        never=["dearest", "most expensive", "costliest", "second cheapest"],
     )

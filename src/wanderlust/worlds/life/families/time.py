@@ -163,7 +163,10 @@ def watch_for(s: FamilyBuilder) -> None:
         sent,
         f"The mail came, and {keeper.name} has it.",
         Says(ways=FORWARDED_WORDINGS),
-        never=["I asked", "I have asked", "asked for it", f"asked {who.first}", "reminded", *NOT_COME_WORDINGS],
+        never=[
+            *("I asked", "I have asked", "asked for it", f"asked {who.first}", "reminded"),
+            *(*NOT_COME_WORDINGS, *s.names_but(who, keeper, *others)),
+        ],
     )
 
 
@@ -173,7 +176,8 @@ ASKED_WORDINGS = wordings(
 )  # fmt: skip
 FORWARDED_WORDINGS = wordings(
     "forwarded", "forward", "has it", "have it", "has them", "have them", "passed * on", "passed on", "sent * on",
-    "sent it on", "sent on", "sent it to", "went to", "got it", "received it",
+    "sent it on", "sent on", "sent it to", "went to", "got it", "received it", "has the mail",
+    "have the mail", "now has",
 )  # fmt: skip
 NOT_COME_WORDINGS = wordings("no mail came", "nothing came", "not come", "did not arrive", "never came", "hasn't come")
 
