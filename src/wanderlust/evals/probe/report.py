@@ -194,8 +194,8 @@ def _mostly_right_elsewhere(earned: ProbeResult, stranger: ProbeResult) -> bool:
 
 
 def _deserves_it(earned: ProbeResult, oracle: ProbeResult | None, *, top: float) -> bool:
-    """Whether a constant text is paid for one label only: a coin toss, however frequent the label is."""
-    if oracle is None or len(earned.last_answers) != 1:
+    """Whether a policy is paid for one label only: a coin toss, however frequent the label is."""
+    if oracle is None:
         return False
     lowest = min(earned.by_task.values())
     enough = lowest + MIN_FLAW_SHARE * (top - lowest)

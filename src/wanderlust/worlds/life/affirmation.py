@@ -20,7 +20,7 @@ HARMLESS = re.compile(
 )
 DENIED = re.compile(
     r"\b(?:not|no|never|none|nobody|nothing|neither|nor|without|cannot|unable|failed|refused?|anywhere but|"
-    r"rather than|instead of|except|unlike|wrong|false|declined)\b|n't\b"
+    r"rather than|instead of|except|unlike|wrong|false|declined|said no|says no)\b|n't\b"
 )
 _CANCELLED = re.compile(
     r"\b(?:cancel\w*|call(?:s|ed)? off|called it off|sold out|out of stock|unavailable|postponed|fell through|"
@@ -41,9 +41,9 @@ _TAKEN_BACK = re.compile(
     r"(?:turned (?:it |them |that |this )?down|declined|refused|rejected|forgot(?:ten)?|failed|an error|errors|"
     r"cancelled (?:it|that|this|them|again)|called (?:it|that) off|(?:is |was |were |are )?sold out|out of stock|"
     r"left (?:it |them |those |these )?alone|undid|undone|gave up|changed (?:his|her|my|their) mind|"
-    r"took (?:it|that|them) back|withdrew)\b"
-    rf"|^[^.;!?\n]{{0,80}}?\b(?:but|though|however) (?:then )?{_WHO.strip()} ?"
-    r"(?:did(?:n't| not)|ha(?:s|ve|d)(?:n't| not)|could(?:n't| not)|can(?:'t|not)|was(?:n't| not)|is(?:n't| not))\b"
+    r"took (?:it|that|them) back|withdrew|said no|says no)\b|^[^.;!?\n]{0,80}?\buntil [^.;!?\n]{0,30}cancelled\b"
+    rf"|^[^.;!?\n]{{0,80}}?\b(?:but|though|however)(?: then)?(?: [\w']+)?{_WHO} "
+    r"(?:(?:did|does|do|has|have|had|could|was|is)(?:n't| not)|can(?:'t|not))\b"
 )
 """The rest of a sentence that takes back what came before it."""
 _BOUND_BEFORE = re.compile(
@@ -60,9 +60,27 @@ _BY_PIECE_OR_TIME = re.compile(
 )
 OPEN = re.compile(
     r"\b(?:if|unless|either|maybe|perhaps|possibly|probably|might|may be|could be|would have|could have|may have|"
-    r"would be|would cost|not (?:sure|certain)|one of these|in case|"
-    r"i (?:think|guess|suppose|believe))\b|\bor (?:i|he|she|it|they|we|you|that|else|not|nobody)\b"
+    r"would (?:be|cost|come to) (?:about |around )?[\d€]|i'd (?:ask|order|tell|send|book|forward|delete|save)|"
+    r"not (?:sure|certain)|one of these|in case|i (?:think|guess|suppose|believe))\b|"
+    r"\bor (?:i|he|she|it|they|we|you|that|else|not|nobody)\b"
 )
+_LICENSED = re.compile(
+    r"\b(?:not (?:counted|included)|everything else|no other|best (?:regards|wishes)|not only|as soon as|every one of|"
+    r"no (?:problem|worries|doubt|trouble)|no later than|all of (?:which|them)|that would be|"
+    r"(?:i'd|would) (?:like|love) to|"
+    r"i'd (?:suggest|go)|want(?:ed|s)? (?:to let|me to)|(?:if you have )?(?:any )?questions|keep (?:in mind|you posted)|"
+    r"(?:others|rest) (?:are|were|is|was|have been|has been) kept)\b"
+)
+_NOT_PLAIN = re.compile(
+    r"\b(?:but|however|although|though|except|despite|until|unless|instead of|rather than|of which|of whom|some of|"
+    r"half of|part of|one of|any of|few of|most of|out of \w+|largest|smallest|biggest|dearest|priciest|highest|"
+    r"greatest|longest|shortest|second|third|second-\w+|average|on average|kept|keep|refrained|decided against|later|"
+    r"too (?:much|many|expensive|late|few)|tomorrow|soon|would|could|should|shall|might|must|ought|want(?:s|ed)?|"
+    r"supposed?|allegedly|rumou?r\w*|pretend\w*|imagin\w*|hopefully|next time|ignore|disregard|was wrong|mistake\w*|"
+    r"estimate\w*|approximately|roughly|about half|met|were meeting)\b|"
+    r"\bsaved? (?:you )?(?:€|\d[\d.,]* ?(?:eur|€))"
+)
+"""What says more than values do, or takes something from them."""
 _OPENS_WHAT_FOLLOWS = re.compile(r"\bwhether\b")
 _NOT_YET_HERE = re.compile(r"\b(?:have|has)(?:n't| not) (?:yet )?(?:received|got|gotten|come|arrived|seen|heard)\b")
 """In a request, the reason for it."""
@@ -118,3 +136,11 @@ def is_bounded(text: Text, one: Mention) -> bool:
         return False
     money = one.is_money and (_MONEY_REMAINS.search(after) or _BY_PIECE_OR_TIME.search(text.clause(one.start)))
     return bool(money or _BOUND_BEFORE.search(before) or _BOUND_AFTER.search(after))
+
+
+def is_plain(text: Text, allowed: Iterable[str] = ()) -> bool:
+    """Whether no clause denies, contrasts, compares, defers or leaves open; words in `allowed` are fine."""
+    rest = _LICENSED.sub(" ", text.plain)
+    for word in allowed:
+        rest = rest.replace(word, " ")
+    return not (DENIED.search(rest) or _NOT_PLAIN.search(rest) or OPEN.search(rest) or _CANCELLED.search(rest))

@@ -24,6 +24,7 @@ from wanderlust.worlds.life.affirmation import (
     is_bounded,
     is_denied,
     is_open,
+    is_plain,
 )
 from wanderlust.worlds.life.reading import Mention, Text, fits_day, plain_text, read_text, word_pattern
 
@@ -59,7 +60,8 @@ _UNTRUE = re.compile(r"\b(?:not true|untrue|false|not the case|no truth|a lie) (
 _NOT_DONE = re.compile(
     r"\bi(?:'ve| have| had| did)?(?:n't| not| never)(?: yet| actually)? (?:place|order|forward|delete|remove|save|"
     r"send|sent|book|told|tell|inform|write|wrote|written|mail|add|move|ask)(?:d|ed)?\b|"
-    r"\bi forgot\b|\bleft \w+ alone\b|\bi (?:still )?(?:have to|need to|must)\b|\ban error\b|\b(?:i|he|she|they) declined\b"
+    r"\bi forgot\b|\bleft \w+ alone\b|\bi (?:still )?(?:have to|need to|must)\b|\ban error\b|"
+    r"\b(?:i|he|she|they) declined\b"
 )
 _DID_NOTHING = re.compile(r"\b(?:deleted|removed|saved|forwarded|ordered|booked|sent|did) (?:no|none|nothing)\b")
 _DONE = re.compile(
@@ -295,6 +297,10 @@ class AnswerFacts(FrozenRecord):
     mode: Mode = "any"
     fields: Mapping[str, Any] | None = None
     """For a record: its fields and their values, no others; numbers are compared by their digits."""
+    is_plain: bool = False
+    """Whether nothing in the text may deny, contrast, compare or defer: where a right answer has no need of it."""
+    plain_words: Wordings = ()
+    """Words of that kind that it may have all the same."""
     max_chars: int = MAX_CHECKED_ANSWER_CHARS
 
     def hold_for(self, answer: Any) -> bool:
@@ -308,6 +314,8 @@ class AnswerFacts(FrozenRecord):
         if _UNTRUE.search(text.plain) or not all(fact.holds(text, asks=asks) for fact in self.facts):
             return False
         if any(_is_meant(text, way) for way in self.never):
+            return False
+        if self.is_plain and not is_plain(text, self.plain_words):
             return False
         return _MODES[self.mode](text, bool(self.facts))
 

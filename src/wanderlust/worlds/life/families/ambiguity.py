@@ -57,7 +57,7 @@ def two_of_a_name(s: FamilyBuilder) -> None:
         content=f"Hi {meant.first}, I am at {place} on {format_day(when)} from {format_time_of_day(when)} on.",
     )
     s.expects(sent, "subject")
-    s.expects(sent, "content", s.at_place(place), s.on_day(when), ClockTime(at=when))
+    s.expects(sent, "content", s.at_place(place), s.on_day(when), ClockTime(at=when), plain=True)
     s.reports(sent, f"{meant.name} has your mail.", never=[other.last])
 
 
@@ -93,7 +93,7 @@ def wrong_day(s: FamilyBuilder) -> None:
         sent = s.agent(s.mail, after=answer).send_email(recipients=[one.email], subject="Late", content=note)
         s.expects(sent, "subject")
         late = Says(ways=LATE_WORDINGS, rivals=("early", "earlier", "on time"))
-        done.append(s.expects(sent, "content", Count(value=20), late, s.on_day(at, needed=False)))
+        done.append(s.expects(sent, "content", Count(value=20), late, s.on_day(at, needed=False), plain=True))
     s.reports(done, "They all know.")
 
 
@@ -123,6 +123,7 @@ def too_late(s: FamilyBuilder) -> None:
         Says(ways=DELIVERED_WORDINGS, rivals=YET_TO_COME_WORDINGS, cancels=False),
         Says(ways=REFUSAL_WORDINGS, literal=True),
         never=CANCELLED_WORDINGS,
+        plain=False,
     )
 
 

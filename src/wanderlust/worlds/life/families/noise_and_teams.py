@@ -33,7 +33,9 @@ def pass_on(s: FamilyBuilder) -> None:
     s.expects(sent, "subject")
     firsts = [one.first for one in senders]
     ways = {one.name: (one.name, one.first) if firsts.count(one.first) == 1 else (one.name,) for one in senders}
-    s.expects(sent, "content", Pairs(pairs=tuple((ways[name], (brought,)) for name, brought in dish.items())))
+    s.expects(
+        sent, "content", Pairs(pairs=tuple((ways[name], (brought,)) for name, brought in dish.items())), plain=True
+    )
     s.reports(sent, f"{keeper.first} knows who brings what.")
 
 
@@ -91,7 +93,9 @@ def go_between(s: FamilyBuilder) -> None:
     for one in guests:
         sent = s.agent(s.chats, after=request).send_message(user_id=builder.user_id_of(s.chats, one), content=text)
         facts = s.on_day(at), s.at_time(at), s.at_place(place), Says(ways=(dish,))
-        done.append(s.expects(sent, "content", *facts, never=[*s.names_but(host, *guests), *YOURS_WORDINGS]))
+        done.append(
+            s.expects(sent, "content", *facts, never=[*s.names_but(host, *guests), *YOURS_WORDINGS], plain=True)
+        )
     s.reports(done, "They all know.")
 
 
@@ -118,7 +122,7 @@ def thank_them(s: FamilyBuilder) -> None:
             mail = builder.plant_mail(s, one, subject="Good luck", text=wish, at=s.ago(0.1, 2))
             sent = s.agent(s.mail, after=request).reply_to_email(email_id=mail, content=thanks)
         others = tuple(other.first for other in people if other.first != one.first)
-        done.append(s.expects(sent, "content", Says(ways=THANKS_WORDINGS), never=others))
+        done.append(s.expects(sent, "content", Says(ways=THANKS_WORDINGS), never=others, plain=True))
     s.reports(done, "All are thanked.")
 
 

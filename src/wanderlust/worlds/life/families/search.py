@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wanderlust.worlds.apps.apartments import Apartment
 from wanderlust.worlds.engine.app import format_time
-from wanderlust.worlds.life.facts import Amount, Says
+from wanderlust.worlds.life.facts import Amount, Says, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
@@ -62,7 +62,12 @@ def spent_on_rides(s: FamilyBuilder) -> None:
         "ride that was cancelled was free.]",
         place=place,
     )
-    s.reports(request, f"{format_price(total)} in all.", Amount(value=round(total, 2), also=tuple(prices)))
+    s.reports(
+        request,
+        f"{format_price(total)} in all.",
+        Amount(value=round(total, 2), also=tuple(prices)),
+        plain_words=CANCELLED_WORDINGS,
+    )
 
 
 @family(
@@ -125,6 +130,7 @@ def least_paid(s: FamilyBuilder) -> None:
         s.is_who(people[least], [one for one in people.values() if one.name != least]),
         Amount(value=float(paid[least])),
         never=["most", "highest"],
+        plain_words=("smallest",),
     )
 
 
@@ -163,3 +169,6 @@ def cheapest_flat(s: FamilyBuilder) -> None:
         Amount(value=rate, near=("crime",), apart=("property",)),
         never=["dearest", "most expensive", "costliest", "second cheapest"],
     )
+
+
+CANCELLED_WORDINGS = wordings("not in it", "not count", "cancelled")

@@ -46,6 +46,7 @@ def no_answer(s: FamilyBuilder) -> None:
             f"{who.first} says yes: come by at six.",
             Says(ways=YES_WORDINGS),
             never=[f"asked {other.first}", f"ask {other.first}", *SILENCE_WORDINGS],
+            plain=False,
         )
         return
     second = _ask_for(s, first, other, thing=thing, delay=60.0 * minutes)
@@ -54,6 +55,7 @@ def no_answer(s: FamilyBuilder) -> None:
         f"{who.first} has not answered, so I asked {other.name}.",
         s.is_who(other),
         Says(ways=ASKED_WORDINGS, cancels=False),
+        plain=False,
         never=[
             f"{who.first} {said}" for said in ("says yes", "said yes", "answered yes", "has answered yes", "agreed")
         ],
@@ -153,6 +155,7 @@ def watch_for(s: FamilyBuilder) -> None:
             f"Nothing came, so I have asked {who.name}.",
             Says(ways=ASKED_WORDINGS),
             never=FORWARDED_WORDINGS,
+            plain=False,
         )
         return
     mail = s.env(s.mail, after=request, delay=60 * minutes - s.rng.randrange(60, 200)).send_email_to_user_only(
@@ -165,7 +168,7 @@ def watch_for(s: FamilyBuilder) -> None:
         Says(ways=FORWARDED_WORDINGS),
         never=[
             *("I asked", "I have asked", "asked for it", f"asked {who.first}", "reminded"),
-            *(*NOT_COME_WORDINGS, *s.names_but(who, keeper, *others)),
+            *(*NOT_COME_WORDINGS, *s.names_but(who, keeper)),
         ],
     )
 
