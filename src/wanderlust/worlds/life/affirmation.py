@@ -41,7 +41,10 @@ _TAKEN_BACK = re.compile(
     r"(?:turned (?:it |them |that |this )?down|declined|refused|rejected|forgot(?:ten)?|failed|an error|errors|"
     r"cancelled (?:it|that|this|them|again)|called (?:it|that) off|(?:is |was |were |are )?sold out|out of stock|"
     r"left (?:it |them |those |these )?alone|undid|undone|gave up|changed (?:his|her|my|their) mind|"
-    r"took (?:it|that|them) back|withdrew|said no|says no)\b|^[^.;!?\n]{0,80}?\buntil [^.;!?\n]{0,30}cancelled\b"
+    r"took (?:it|that|them) back|withdrew|said no|says no|impossible|"
+    r"preferred not|broken|(?:only |still )?have to pay)\b|"
+    r"^\)? (?:got|was|were|is|has been|have been) (?:\w+ )?cancelled\b|"
+    r"^[^.;!?\n]{0,80}?\buntil [^.;!?\n]{0,30}cancelled\b"
     rf"|^[^.;!?\n]{{0,80}}?\b(?:but|though|however)(?: then)?(?: [\w']+)?{_WHO} "
     r"(?:(?:did|does|do|has|have|had|could|was|is)(?:n't| not)|can(?:'t|not))\b"
 )
@@ -65,10 +68,12 @@ OPEN = re.compile(
     r"\bor (?:i|he|she|it|they|we|you|that|else|not|nobody)\b"
 )
 _LICENSED = re.compile(
-    r"\b(?:not (?:counted|included)|everything else|no other|best (?:regards|wishes)|not only|as soon as|every one of|"
+    r"\b(?:not (?:counted|included)|everything else(?: is still there)?|no other|best (?:regards|wishes)|not only|"
+    r"as soon as|every one of|"
     r"no (?:problem|worries|doubt|trouble)|no later than|all of (?:which|them)|that would be|"
     r"(?:i'd|would) (?:like|love) to|"
-    r"i'd (?:suggest|go)|want(?:ed|s)? (?:to let|me to)|(?:if you have )?(?:any )?questions|keep (?:in mind|you posted)|"
+    r"i'd (?:suggest|go)|want(?:ed|s)? (?:to let|me to)|(?:if you have )?(?:any )?questions|"
+    r"keep (?:in mind|you posted)|"
     r"(?:others|rest) (?:are|were|is|was|have been|has been) kept)\b"
 )
 _NOT_PLAIN = re.compile(
@@ -77,7 +82,10 @@ _NOT_PLAIN = re.compile(
     r"greatest|longest|shortest|second|third|second-\w+|average|on average|kept|keep|refrained|decided against|later|"
     r"too (?:much|many|expensive|late|few)|tomorrow|soon|would|could|should|shall|might|must|ought|want(?:s|ed)?|"
     r"supposed?|allegedly|rumou?r\w*|pretend\w*|imagin\w*|hopefully|next time|ignore|disregard|was wrong|mistake\w*|"
-    r"estimate\w*|approximately|roughly|about half|met|were meeting)\b|"
+    r"estimate\w*|approximately|roughly|about half|met|were meeting|impossible|missing|(?:is|are|was) broken|owe[sd]?|"
+    r"less|fewer|"
+    r"(?:\w+er|rather|other) than|still there|(?:is|are) off|taken|i leave|leaves|hated?|disliked?|deposit|unknown|"
+    r"single|everybody is to|back from|got [^.;]{0,20} back)\b|"
     r"\bsaved? (?:you )?(?:€|\d[\d.,]* ?(?:eur|€))"
 )
 """What says more than values do, or takes something from them."""

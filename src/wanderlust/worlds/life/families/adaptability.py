@@ -133,7 +133,7 @@ def ride_cancelled(s: FamilyBuilder) -> None:
     later = s.agent(s.chats, after=gone).send_message(
         user_id=builder.user_id_of(s.chats, who), content="I come a little later, the cab was cancelled."
     )
-    s.expects(later, "content", Says(ways=LATER_WORDINGS, rivals=ON_TIME_WORDINGS, cancels=False))
+    s.expects(later, "content", Says(ways=LATER_WORDINGS, rivals=ON_TIME_WORDINGS, cancels=False), never=["you are"])
     s.reports(
         [again, later],
         f"The first cab was cancelled, the Premium one is ordered, and {who.first} knows.",
@@ -143,6 +143,7 @@ def ride_cancelled(s: FamilyBuilder) -> None:
     )
 
 
+ASKED_ONLY_WORDINGS = wordings("has been asked", "was asked", "is being asked")
 NO_NEED_WORDINGS = wordings("need not bring", "needn't bring", "no need", "don't need", "do not bring")
 ON_MY_WAY_WORDINGS = wordings(
     "way", "heading", "headed", "left", "leaving", "coming", "come", "arriving", "arrive", "going", "driving", "route",
@@ -205,7 +206,7 @@ def ask_around(s: FamilyBuilder) -> None:
         )
     who, others = people[willing], [one for one in people if one is not people[willing]]
     bringer = s.is_who(who, others, aside=("asked", "wrote", "contacted"))
-    s.reports(after, f"{who.name} brings it.", bringer, plain=False)
+    s.reports(after, f"{who.name} brings it.", bringer, never=ASKED_ONLY_WORDINGS, plain=False)
 
 
 OTHER_DAYS = wordings("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "today", "tomorrow")
