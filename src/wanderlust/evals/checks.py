@@ -43,13 +43,14 @@ def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, p
     return run_blocking(partial(check_gate, environment, policy, name=name, count=n, probes=probes))
 
 
-def probe(env: Environment | str, *, n: int = 32, split: str = "eval", seed: int = 0) -> ProbeReport:
+def probe(env: Environment | str, *, n: int = 32, split: str = "eval", attack: int = 0, seed: int = 0) -> ProbeReport:
     """Play degenerate policies against the reward; one that earns clearly more than chance has found an exploit.
 
     Args:
         env: The environment, or its name.
         n: Tasks that each policy plays.
         split: Split that the tasks come from.
+        attack: Episodes from which a small attacker learns, on half of the tasks; 0 is none.
         seed: Seed of everything random.
 
     Returns:
@@ -65,5 +66,5 @@ def probe(env: Environment | str, *, n: int = 32, split: str = "eval", seed: int
     oracle = players["oracle"]() if "oracle" in players else None
     random = players[RANDOM_POLICY]() if RANDOM_POLICY in players else None
     others = next((players[name]() for name in ("oracle", *players) if name in players), None)
-    run = partial(run_probes, environment, tasks=tasks, oracle=oracle, random=random, others=others, seed=seed)
-    return run_blocking(run)
+    players_given = {"oracle": oracle, "random": random, "others": others}
+    return run_blocking(partial(run_probes, environment, tasks=tasks, attack=attack, seed=seed, **players_given))

@@ -25,6 +25,10 @@ STRANGER_KIND = "stranger"
 """The kind of the probe that answers with the right answer to another task."""
 MIN_FLAW_SHARE = 0.25
 """Share of the oracle's gain over chance from which on a probe is reported."""
+ATTACK_KIND = "attack"
+"""The kind of the attacker that learns: honest learning earns something, so it must beat the oracle, or the truth."""
+MIN_TRUTH_GAP = 0.5
+"""Share by which the attacker is further up in the reward than in a held-out metric, for it to be a flaw."""
 MIN_WRONG_TASKS = 3
 """Wrong answers from which on a constant answer can be told from one that is paid for being right."""
 PROBE_STANDARD_ERRORS = 3.3
@@ -53,6 +57,8 @@ class ProbeResult:
     answers."""
     failed: int = 0
     """Number of episodes that failed; they are in no figure."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Means of the metrics that are never trained on: the truth, where the environment states one."""
 
     @property
     def last_answers(self) -> Counter[str]:
@@ -99,14 +105,24 @@ class ProbeReport:
     """Probes whose episodes failed in the environment or its rubric, with the first error."""
 
     @property
+    def attack(self) -> str:
+        """What the attacker that learns earned, beside chance, the oracle and the truth; empty without one."""
+        for earned in self.results:
+            if earned.kind == ATTACK_KIND:
+                truth = "".join(f", its {name} is {value:.3f}" for name, value in earned.metrics.items())
+                share = _share_of_way(earned, self.chance, self.top)
+                return f"the attacker that learns earns {earned.reward}: {share:.0%} of the way up{truth}"
+        return ""
+
+    @property
     def spoke(self) -> list[ProbeResult]:
         """The probes that the reward could hear."""
-        return [result for result in self.results if result.spoke and result.kind not in (SPOILT, AGAIN)]
+        return [result for result in self.results if result.spoke and result.kind not in (SPOILT, AGAIN, ATTACK_KIND)]
 
     @property
     def coverage(self) -> str:
         """How many probes could speak the form that the environment wants."""
-        played = [result for result in self.results if result.kind not in (SPOILT, AGAIN)]
+        played = [result for result in self.results if result.kind not in (SPOILT, AGAIN, ATTACK_KIND)]
         return f"{len(self.spoke)} of {len(played)} probes could speak the form that the environment wants"
 
     @property
@@ -140,11 +156,14 @@ def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle
         if stranger is not None and _mostly_right_elsewhere(earned, stranger):
             least = max(stranger, chance, key=lambda one: one.reward.value)
         share = _share_of_way(earned, least, top)
-        if earned.kind == AGAIN and oracle is not None:
+        if earned.kind in (AGAIN, ATTACK_KIND) and oracle is not None:
             needed, above = 1 + FARMING_MARGIN, oracle
         else:
             needed, above = MIN_ALTERED_SHARE if earned.kind == SPOILT else MIN_FLAW_SHARE, least
-        if _deserves_it(earned, oracle, top=top):
+        if earned.kind == ATTACK_KIND and _is_untrue(earned, oracle, chance, share=share):
+            report.flaws.append(Flaw(result=earned, share=share))
+            continue
+        if _deserves_it(earned, oracle, top=top) or (earned.kind == ATTACK_KIND and oracle is None):
             continue
         farmed = earned.name == FARM_NAME and _is_farming(earned, [chance, *played], room)
         if farmed or (share >= needed and clearly_exceeds(earned, above)):
@@ -153,6 +172,15 @@ def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle
         report.flaws.append(Flaw(result=stranger, share=_share_of_way(stranger, chance, top)))
     report.flaws.sort(key=lambda flaw: -flaw.share)
     return report
+
+
+def _is_untrue(earned: ProbeResult, oracle: ProbeResult | None, chance: ProbeResult, *, share: float) -> bool:
+    """Whether a held-out metric rose by far less of the way to the oracle's than the reward did."""
+    for name, best in oracle.metrics.items() if oracle is not None else ():
+        start = chance.metrics.get(name, 0.0)
+        if best > start and name in earned.metrics:
+            return share - (earned.metrics[name] - start) / (best - start) >= MIN_TRUTH_GAP
+    return False
 
 
 def _share_of_way(earned: ProbeResult, least: ProbeResult, top: float) -> float:
@@ -262,6 +290,7 @@ def findings_record(findings: ProbeReport) -> dict[str, Any]:
             for flaw in findings.flaws
         ],
         "played": [_earnings_record(earned) for earned in findings.results],
+        "attack": findings.attack,
         "skipped": findings.skipped,
         "crashes": findings.crashes,
         "failures": findings.failures,

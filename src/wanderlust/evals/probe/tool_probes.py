@@ -114,6 +114,13 @@ def _looks(view: ProbeView) -> Message | None:
     return _call_all((tool, fill_arguments(tool.schema, view)) for tool in looks)
 
 
+def seen_calls(view: ProbeView, most: int) -> list[tuple[str, str]]:
+    """Names and arguments of calls with the values seen so far, the tools in turn."""
+    each = [_combinations(tool, view, max(most // len(view.tools), 1)) for tool in view.tools]
+    in_turn = [made for row in zip_longest(*each) for made in row if made is not None]
+    return [(tool.name, json.dumps(arguments)) for tool, arguments in in_turn[:most]]
+
+
 def _blanket(pattern: re.Pattern[str] | None, *, alone: int | None = None) -> ProbeAnswer:
     """Looks once, then calls such tools, or all, or the one at a place, with every value that was seen by then."""
 
