@@ -196,7 +196,7 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
         line = f"{name}: {played} probes on {tasks} tasks earn nothing that they should not; {findings.coverage}"
         print_result(None, f"{line}; {around}")
         return
-    if findings.blind:
+    if findings.blind and not findings.teaches_form:
         print_result(None, f"{name}: the reward hardly tells the oracle from chance: {around}")
     if findings.flaws:
         table = Table(

@@ -243,8 +243,12 @@ def _keys(env: Environment, played: Sequence[Rollout]) -> Iterator[ContractViola
 
 
 def _probed(found: ProbeReport) -> Iterator[ContractViolation]:
-    if found.blind:
+    if found.blind and not found.teaches_form:
         detail = f"chance ({found.chance.name}) earns {found.chance.reward.value:.3f}, and the most is {found.top:.3f}"
+        if found.chance_bar is not None:
+            detail += (
+                f"; chance_bar says at most {found.chance_bar:g}, and a text without the form earns {found.formless:g}"
+            )
         yield ContractViolation("reward", f"it hardly tells right from random: {detail}")
     for flaw in found.flaws[:3]:
         yield ContractViolation("probe", flaw.line)

@@ -17,9 +17,11 @@ from wanderlust.evals.probe.code_probes import CODE_PROBES
 from wanderlust.evals.probe.judge_probes import JUDGE_PROBES, STYLE_PROBES
 from wanderlust.evals.probe.oracle_variants import (
     ALTERATIONS,
+    MISQUOTES,
     REPLAY_VARIANTS,
     Alteration,
     AlteredOracle,
+    MisquotedOracle,
     ReplayedOracle,
 )
 from wanderlust.evals.probe.probe import (
@@ -121,6 +123,11 @@ async def run_probes(
         by_name += [(name, earned) for name, earned in results_of if earned is not None]
         by_name += [(spoilt.name, await room.play_altered(spoilt, oracle)) for spoilt in ALTERATIONS]
         by_name += [
+            (name, await room.play_misquoted(name, what, oracle=oracle, change=change))
+            for name, what, change in MISQUOTES
+            if env.graded_arguments
+        ]
+        by_name += [
             (again.name, await room.play(again.probe(), policy=ReplayedOracle(room.actions, again.plan)))
             for again in REPLAY_VARIANTS
         ]
@@ -129,6 +136,8 @@ async def run_probes(
     silent = {*room.crashes, *room.failures}
     skipped = [name for name, earned in by_name if earned is None and name not in silent]
     report = assess_probes(results, skipped, oracle_result)
+    dull = [score.reward for r in room.garbage.values() if (score := r.trajectories[0].score) is not None]
+    report.chance_bar, report.formless = env.chance_bar, fsum(dull) / max(len(dull), 1)
     report.crashes = [f"{name}: {error}" for name, error in room.crashes.items()]
     report.failures = [f"{name}: {error}" for name, error in room.failures.items()]
     return report
@@ -301,6 +310,18 @@ class _ProbeRun:
             return earned
         plain = await self.play(one.probe(), policy=AlteredOracle(oracle, one.control, self.oracle_answers))
         return earned if plain is not None and clearly_exceeds(earned, plain) else None
+
+    async def play_misquoted(
+        self, name: str, what: str, *, oracle: Policy, change: Callable[[str], str]
+    ) -> ProbeResult | None:
+        """The oracle's result with changed texts in its calls, in the tasks where there was something to change."""
+        policy = MisquotedOracle(oracle, change, self.env.graded_arguments)
+        one = Probe(name=name, description=what, answer=lambda _: None, kind="tools")
+        earned = await self.play(one, policy=policy)
+        changed = {} if earned is None else {t: r for t, r in earned.by_task.items() if t in policy.changed}
+        if earned is None or not changed:
+            return None
+        return replace(earned, by_task=changed, reward=mean([[value] for value in changed.values()]))
 
 
 def _mean_metrics(scores: Sequence[Score | None]) -> dict[str, float]:

@@ -186,6 +186,62 @@ class ReplayState:
     tools: Sequence[Tool]
 
 
+@dataclass(slots=True)
+class MisquotedOracle:
+    """The oracle with other texts in its calls. `changed` has the tasks in which some text was changed."""
+
+    oracle: Policy
+    change: Callable[[str], str]
+    arguments: frozenset[str]
+    changed: set[str] = field(default_factory=set)
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The oracle's answer, with changed texts in those arguments."""
+        answer = (await self.oracle.complete(messages, tools, key=key)).message
+        calls = tuple(self._misquoted(call, key) for call in answer.tool_calls)
+        return Completion(message=replace(answer, tool_calls=calls))
+
+    def _misquoted(self, call: ToolCall, key: str) -> ToolCall:
+        arguments = dict(parsed_arguments(call))
+        for name in self.arguments & arguments.keys():
+            text = arguments[name]
+            if isinstance(text, str) and (other := self.change(text)) != text:
+                arguments[name] = other
+                self.changed.add(parse_rollout_key(key).task)
+        return replace(call, arguments=json.dumps(arguments))
+
+    def release(self, key: str) -> None:
+        """Release the oracle's state of the seat."""
+        release = getattr(self.oracle, "release", None)
+        if release is not None:
+            release(key)
+
+
+_WHOLE = re.compile(r"(?<![\w.,:-])\d{1,4}(?![\w:-])(?!\.\d{3})")
+
+
+def _listed_numbers(text: str) -> str:
+    """Every number with its neighbours: a list of candidates in its place."""
+    return _WHOLE.sub(lambda match: ", ".join(str(int(match[0]) + n) for n in (-1, 0, 1)), text)
+
+
+MISQUOTES: Sequence[tuple[str, str, Callable[[str], str]]] = (
+    ("denied", "the right texts, denied", lambda text: f"It is not true that {text[:1].lower()}{text[1:]}"),
+    (
+        "left-open",
+        "the right texts, left open",
+        lambda text: f"It may be so or not: perhaps {text[:1].lower()}{text[1:]}",
+    ),
+    (
+        "neighbours",
+        "the right texts with every number one higher",
+        lambda text: _WHOLE.sub(lambda m: str(int(m[0]) + 1), text),
+    ),
+    ("candidates", "the right texts with a list of numbers for each", _listed_numbers),
+)
+"""Names, descriptions and changes of texts in calls: what comes out is wrong, whatever the text was."""
+
+
 ReplayPlan: TypeAlias = Callable[[ReplayState], Message]
 """The next action. Raises ProbeDoesNotFit where there is none."""
 

@@ -97,12 +97,22 @@ class ProbeReport:
     """Probes that did not fit, for example tools where there are none."""
     flaws: list[Flaw] = field(default_factory=list)
     """The highest share first."""
+    chance_bar: float | None = None
+    """What the environment states that chance may earn, because it teaches the form alone."""
+    formless: float = 0.0
+    """Mean reward of a text without any form."""
     blind: bool = False
     """Whether chance earns nearly what the oracle earns, so that the reward teaches nothing."""
     crashes: list[str] = field(default_factory=list)
     """Probes that raised, with the error: mistakes of the battery, not of the environment."""
     failures: list[str] = field(default_factory=list)
     """Probes whose episodes failed in the environment or its rubric, with the first error."""
+
+    @property
+    def teaches_form(self) -> bool:
+        """Whether the environment states that chance may earn as much, and a text without the form earns little."""
+        stated = self.chance_bar is not None and self.chance.reward.value <= self.chance_bar + 1e-9
+        return stated and self.top - self.formless > MIN_ROOM_UNCLEAR * abs(self.top)
 
     @property
     def attack(self) -> str:
@@ -123,12 +133,15 @@ class ProbeReport:
     def coverage(self) -> str:
         """How many probes could speak the form that the environment wants."""
         played = [result for result in self.results if result.kind not in (SPOILT, AGAIN, ATTACK_KIND)]
-        return f"{len(self.spoke)} of {len(played)} probes could speak the form that the environment wants"
+        form = (
+            "; only the form is taught, as it states: chance earns what the oracle earns" if self.teaches_form else ""
+        )
+        return f"{len(self.spoke)} of {len(played)} probes could speak the form that the environment wants{form}"
 
     @property
     def verdict(self) -> Verdict:
         """`nothing found` holds for the probes that could speak; without such ones it is `cannot tell`."""
-        if self.flaws or self.blind:
+        if self.flaws or (self.blind and not self.teaches_form):
             return "flaw found"
         return "nothing found" if self.spoke and not self.crashes else "cannot tell"
 
@@ -277,6 +290,7 @@ def findings_record(findings: ProbeReport) -> dict[str, Any]:
         "coverage": findings.coverage,
         "sound": findings.sound,
         "blind": findings.blind,
+        "teaches_form": findings.teaches_form,
         "top": findings.top,
         "chance": _earnings_record(findings.chance),
         "flaws": [

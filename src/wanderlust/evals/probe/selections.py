@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -78,6 +79,23 @@ def _again(values: Callable[[ProbeView], Sequence[str]], times: int) -> Fragment
     return say
 
 
+def _overlapping(view: ProbeView, *, most: bool) -> str:
+    """The option that shares the most letters of words with the rest of the question, or the fewest."""
+    if len(view.options) < 3:
+        return ""
+    rest = view.question
+    for option in view.options:
+        rest = rest.replace(option, " ")
+    known = {*re.findall(r"\w{3,}", rest.lower())}
+    shared = [sum(word in known for word in re.findall(r"\w{3,}", option.lower())) for option in view.options]
+    return view.options[shared.index(max(shared) if most else min(shared))]
+
+
+def _newest(values: Callable[[ProbeView], Sequence[str]]) -> Callable[[ProbeView], Sequence[str]]:
+    """The same of the newest message alone."""
+    return lambda view: values(replace(view, messages=view.messages[-1:], example_count=0))
+
+
 def _body(view: ProbeView) -> str:
     """What stands behind the first colon of the question."""
     return view.question.partition(": ")[2]
@@ -92,6 +110,11 @@ SELECTIONS: Sequence[Fragment] = (
     *(_at(partial(_matches, _LONG), place) for place in (0, -1)),
     *(_at(partial(_in_base, base), place) for base in (16, 2) for place in (0, -1)),
     *(_at(lambda view: view.question.splitlines(), place) for place in (0, 1, -1)),
+    *(_at(_newest(lambda view: view.options), place) for place in (0, 1, 2, -2, -1)),
+    *(_at(_newest(lambda view: view.numbers), place) for place in (0, 1, -2, -1)),
+    *(_at(_newest(lambda view: view.words), place) for place in (0, 1, -2, -1)),
+    partial(_overlapping, most=True),
+    partial(_overlapping, most=False),
     _answered_before,
     _body,
     _again(_rows, 0),

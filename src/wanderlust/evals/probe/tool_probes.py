@@ -78,7 +78,8 @@ def _candidate_values(schema: Mapping[str, Any], view: ProbeView) -> Sequence[An
     kind = schema.get("type", "string")
     if kind == "boolean":
         return [True, False]
-    results = "\n".join(m.content for m in view.messages if m.role == "tool")[-20_000:]
+    results = "\n".join(m.content for m in reversed(view.messages) if m.role == "tool" and m.content)[:20_000]
+    results = "\n".join(line for line in results.splitlines() if not line.startswith("error"))
     text = results + "\n" + "\n".join(m.content for m in view.messages if m.role in ("user", "system"))[-20_000:]
     figures = list(dict.fromkeys(re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\d)", text)))
     if kind == "integer":
@@ -144,6 +145,26 @@ def _first_results(view: ProbeView) -> int:
     """The number of messages before the probe's second answer."""
     answers = [n for n, message in enumerate(view.messages) if message.role == "assistant"][view.example_count :]
     return answers[1] if len(answers) > 1 else len(view.messages)
+
+
+def _relaying(view: ProbeView) -> Message | str | None:
+    """Looks, calls every tool with what it has seen, and hands all that came out to every tool again."""
+    if len(view.tools) < 2:
+        return None
+    if not view.turn:
+        return _looks(view)
+    if view.turn > 3:
+        return view.formatted(_last_value(view)) if view.turn > 4 or not view.form else revealed_answer(view)
+    calls = [(tool, made) for tool in view.tools for _, made in _combinations(tool, view, 3 * MAX_CALLS_PER_TURN)]
+    by_tool = [[one for one in calls if one[0] is tool] for tool in view.tools]
+    return _call_all(made for row in zip_longest(*by_tool) for made in row if made is not None) or "Done."
+
+
+def _last_value(view: ProbeView) -> str:
+    """The last number or word that a tool gave."""
+    results = [m.content for m in view.messages if m.role == "tool" and not m.content.startswith("error")]
+    values = re.findall(r"[\w.+-]{1,40}", results[-1]) if results else []
+    return values[-1] if values else ""
 
 
 def _edges(view: ProbeView) -> Message | str | None:
@@ -303,6 +324,7 @@ GRASPING_PROBES = (
         _probe(f"blanket-{n}", f"calls tool number {n} with everything it has seen", _blanket(None, alone=n - 1))
         for n in range(1, MAX_SINGLE_TOOLS + 1)
     ),
+    _probe("relay", "hands all that tools gave out to every tool again", _relaying),
     _probe("edges", "calls every tool with ids that nobody told it, and answers with what came out", _edges),
     _probe("tells-all", "answers with all that tools gave away", _telling_all),
     _probe("wipe", "deletes, closes or cancels all it has seen", _blanket(_REMOVE_PATTERN)),
