@@ -114,6 +114,7 @@ def probe_command(
     split: str = "eval",
     oracle: str = "oracle",
     more: str | None = None,
+    attack: PositiveInt | None = None,
     seed: int = 0,
     json: JsonFlag = False,
 ) -> int:
@@ -133,6 +134,8 @@ def probe_command(
         The environment's player that deserves the full reward; without such a one 1 counts as that.
     more:
         Probes of your own, package.module:NAME or file.py:NAME, a list of `Probe`.
+    attack:
+        Episodes from which a small attacker learns, for example 600; none without it.
     seed:
         Of everything random.
     """
@@ -146,6 +149,7 @@ def probe_command(
                 tasks=tasks,
                 oracle=oracle,
                 battery=(*BATTERY, *own),
+                attack=attack or 0,
                 seed=seed,
                 on_probe=lambda name, number, of: progress.log_step("probe", number, of=of, metrics={}),
             )
@@ -175,6 +179,8 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
     if failed:
         first = f": {findings.failures[0]}" if findings.failures else ""
         print_note(f"{failed} episodes failed and are in no figure{first}")
+    if findings.attack:
+        print_note(findings.attack)
     for crash in findings.crashes:
         print_note(f"a probe crashed, which is a mistake of the battery: {crash}")
     if findings.verdict == "cannot tell":
@@ -185,7 +191,7 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
         line = f"{name}: {played} probes on {tasks} tasks earn nothing that they should not; {findings.coverage}"
         print_result(None, f"{line}; {around}")
         return
-    if findings.blind:
+    if findings.blind and not findings.teaches_form:
         print_result(None, f"{name}: the reward hardly tells the oracle from chance: {around}")
     if findings.flaws:
         table = Table(

@@ -171,6 +171,7 @@ async def probe_environment(
     tasks: Sequence[Task],
     oracle: str = ORACLE,
     battery: Sequence[Probe] = BATTERY,
+    attack: int = 0,
     seed: int = 0,
     on_probe: OnProgress = lambda what, number, of: None,
 ) -> ProbeReport:
@@ -183,6 +184,7 @@ async def probe_environment(
         random=players[RANDOM_POLICY]() if RANDOM_POLICY in players else None,
         others=next((players[name]() for name in (oracle, *players) if name in players), None),
         battery=battery,
+        attack=attack,
         seed=seed,
         on_probe=on_probe,
     )
@@ -260,8 +262,12 @@ def _keys(env: Environment, played: Sequence[Rollout]) -> Iterator[ContractViola
 
 
 def _probed(found: ProbeReport) -> Iterator[ContractViolation]:
-    if found.blind:
+    if found.blind and not found.teaches_form:
         detail = f"chance ({found.chance.name}) earns {found.chance.reward.value:.3f}, and the most is {found.top:.3f}"
+        if found.chance_bar is not None:
+            detail += (
+                f"; chance_bar says at most {found.chance_bar:g}, and a text without the form earns {found.formless:g}"
+            )
         yield ContractViolation("reward", f"it hardly tells right from random: {detail}")
     for flaw in found.flaws[:3]:
         yield ContractViolation("probe", flaw.line)
@@ -300,13 +306,14 @@ def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, p
     return run_blocking(partial(check_gate, environment, policy, name=name, count=n, probes=probes))
 
 
-def probe(env: Environment | str, *, n: int = 32, split: str = "eval", seed: int = 0) -> ProbeReport:
+def probe(env: Environment | str, *, n: int = 32, split: str = "eval", attack: int = 0, seed: int = 0) -> ProbeReport:
     """Play degenerate policies against the reward; one that earns clearly more than chance has found an exploit.
 
     Args:
         env: The environment, or its name.
         n: Tasks that each policy plays.
         split: Split that the tasks come from.
+        attack: Episodes from which a small attacker learns, on half of the tasks; 0 is none.
         seed: Seed of everything random.
 
     Returns:
@@ -318,4 +325,4 @@ def probe(env: Environment | str, *, n: int = 32, split: str = "eval", seed: int
     """
     environment = resolve_environment(env).env if isinstance(env, str) else env
     tasks = draw_tasks(environment, split, n, seed=seed)
-    return run_blocking(partial(probe_environment, environment, tasks=tasks, seed=seed))
+    return run_blocking(partial(probe_environment, environment, tasks=tasks, attack=attack, seed=seed))
