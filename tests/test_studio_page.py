@@ -161,6 +161,27 @@ def test_a_wrong_filter_is_a_red_line_with_the_fields_and_no_rows(tab: Window) -
     tab.complaints.clear()  # the browser itself notes an answer of 400
 
 
+def test_parts_and_metrics_are_offered_and_filter_the_rows(tab: Window, runs: Path) -> None:
+    page = tab.go("/run/random/rollouts")
+    offered = page.get_by_role("group", name="Fields for the filter").get_by_role("button")
+    expect(offered.first).to_have_text("parts.format")
+    expect(offered.filter(has_text="metrics.win")).to_have_count(1)
+    page.keyboard.press("/")
+    page.keyboard.type("metrics.lo")
+    expect(offered).to_have_count(1)
+    offered.click()
+    expect(page.get_by_label("Filter", exact=True)).to_be_focused()
+    page.keyboard.type("== 1")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"filter=metrics\.loss"))
+    rewards = page.get_by_role("grid", name="Rollouts").get_by_role("row")
+    with RunStore.read(runs / "random/rollouts.db") as store:
+        scores = [store.get(row.id).trajectory.score for row in store.rollouts()]
+    lost = sum(score is not None and score.metrics["loss"] == 1 for score in scores)
+    expect(rewards).to_have_count(1 + lost)
+    assert 0 < lost < 16
+
+
 def test_rollouts_are_filtered_sorted_and_walked_through(tab: Window) -> None:
     page = tab.go(f"/run/random/rollouts?filter={quote('sample_index == 1')}")
     rows = page.get_by_role("grid", name="Rollouts").get_by_role("row")

@@ -42,7 +42,9 @@ def get_rollout_rows(request: Request) -> Response:
     offset, limit = query_number(request, "offset", 0), query_number(request, "limit", 200, maximum=MAX_ROWS)
     stamp = requested_run(request).current_stamp()
     with requested_reader(request) as store:
-        where = parse_row_filter(query_text(request, "filter"), environment=environment_column(store))
+        where = parse_row_filter(
+            query_text(request, "filter"), environment=environment_column(store), scores=store.score_names()
+        )
         total, page_rows = studio_state(request).sorted_pages.page(
             store, where, order, stamp=stamp, offset=offset, limit=limit
         )

@@ -43,6 +43,8 @@ export interface Stage {
 
 export interface Field {
   name: string
+  /** The name as a filter writes it: `parts."two words"` for `parts.two words`. */
+  text: string
   type: "text" | "number"
   example: string | number | null
 }
