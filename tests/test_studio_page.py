@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -133,6 +134,21 @@ def test_a_run_shows_its_curves_findings_and_the_groups_of_a_step(tab: Window) -
     expect(page).to_have_url(re.compile("smooth=0.8"))
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/run/learning/group/rl/1/"))
+
+
+def test_a_training_run_shows_what_it_came_to(tab: Window, runs: Path) -> None:
+    report = json.loads((runs / "learning/report.json").read_text())
+    page = tab.go("/run/learning")
+    panel = page.locator(".panel", has=page.get_by_role("heading", name="Result", exact=True))
+    expect(panel).to_contain_text(report["result"]["sentence"])
+    expect(panel).to_contain_text("--policy RUN takes checkpoints/")
+    rows = panel.get_by_role("row")
+    expect(rows).to_have_count(1 + len(report["result"]["rows"]) + 1)
+    expect(rows.nth(2)).to_contain_text("After training, step 6")
+    expect(rows.nth(2)).to_contain_text(f"{report['result']['rows'][1]['reward']['value']:.3f}")
+    expect(rows.last).to_contain_text("After less before, paired")
+    for advice in report["advice"]:
+        expect(panel.get_by_role("list", name="Advice")).to_contain_text(advice)
 
 
 def test_a_chart_becomes_a_picture(tab: Window) -> None:

@@ -31,7 +31,7 @@ from wanderlust.studio.requests import (
     requested_run,
     studio_state,
 )
-from wanderlust.studio.results import TRAINING_STAGES, evaluation_result, lock_record
+from wanderlust.studio.results import TRAINING_STAGES, evaluation_result, lock_record, training_result
 from wanderlust.studio.run_index import (
     RunInfo,
     RunLocation,
@@ -104,7 +104,9 @@ def get_run(request: Request) -> Response:
 
 def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
     """Everything about a run but its metrics."""
+    trained = training_result(location.folder) if info.kind == "training" and not info.running else None
     body = {**asdict(info), "config": settings_of(location.folder), "lock": lock_record(location.folder)}
+    body["trained"] = trained
     try:
         with open_run_store(location) as store:
             fields = ("name", "first", "last", "rollouts", "statuses")

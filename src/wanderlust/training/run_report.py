@@ -82,7 +82,7 @@ def report_page(report: Mapping[str, Any], *, title: str) -> str:
         lines += ["| " + " | ".join(row) + " |" for row in result_rows(result)]
     else:
         lines.append("Nothing was evaluated by sampling: there is no eval split, or result_samples is 0.")
-    lines += ["", policy_sentence(report), "", f"![learning curve]({CURVE_FILE})", ""]
+    lines += ["", report["policy_sentence"], "", f"![learning curve]({CURVE_FILE})", ""]
     lines += [f"- {line}" for line in report["advice"]]
     lines += ["", f"{report['wall_s']:.0f} seconds of wall time. Last weights: `{report['checkpoint']}`.", ""]
     return "\n".join(lines)
