@@ -5,7 +5,7 @@ Messages and tool calls have the shape that every chat endpoint understands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -320,6 +320,21 @@ class SupportsResponseFormat(Protocol):
         key: str = "",
     ) -> Completion:
         """Like `Policy.complete`; `response_format` is a `response_format` as chat endpoints take it."""
+        ...
+
+
+OnText = Callable[[str], None]
+"""Receives each further piece of an answer's text, as soon as no later token can change it."""
+
+
+@runtime_checkable
+class SupportsStreaming(Protocol):
+    """A policy that says what it writes while it writes it."""
+
+    async def complete_streaming(
+        self, on_text: OnText, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    ) -> Completion:
+        """Like `Policy.complete`, with the same draws; the pieces are a beginning of the message's content."""
         ...
 
 
