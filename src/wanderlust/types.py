@@ -265,8 +265,22 @@ class Group:
 
     @property
     def rewards(self) -> list[float]:
-        """Rewards of the scored trajectories; rollouts that failed have none and are left out."""
-        return [t.score.reward for r in self.rollouts for t in r.trajectories if t.score is not None]
+        """The reward of each scored rollout: the mean over its seats that learn, or over all where none does."""
+        return [sum(rewards) / len(rewards) for r in self.rollouts if (rewards := [*_learning_rewards(r).values()])]
+
+    @property
+    def seat_rewards(self) -> dict[str, list[float]]:
+        """The rewards of each seat that learns, of all seats where none does; failed rollouts are left out."""
+        seats: dict[str, list[float]] = {}
+        for rollout in self.rollouts:
+            for seat, reward in _learning_rewards(rollout).items():
+                seats.setdefault(seat, []).append(reward)
+        return seats
+
+
+def _learning_rewards(rollout: Rollout) -> dict[str, float]:
+    learning = [t for t in rollout.trajectories if t.trainable] or rollout.trajectories
+    return {t.seat: t.score.reward for t in learning if t.score is not None}
 
 
 class Tool(Protocol):
