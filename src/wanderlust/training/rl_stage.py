@@ -75,9 +75,18 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
         config, run, best_step=top.step if top is not None else None, logger=logger
     )
     body["policy_checkpoint"] = CHECKPOINT_OF[result.get("policy", AFTER)]
-    signal = [value for _, value in run.store.metrics("rl", "frac_groups_with_signal")]
-    rewards, verdict = result.get("rewards", {}), result.get("verdict", "")
-    body["advice"] = advise(config, rewards=rewards, verdict=verdict, signal=signal, points=points)
+    signal, clipped = (
+        [value for _, value in run.store.metrics("rl", name)] for name in ("frac_groups_with_signal", "clip_fraction")
+    )
+    body["advice"] = advise(
+        config,
+        rewards=result.get("rewards", {}),
+        verdict=result.get("verdict", ""),
+        signal=signal,
+        points=points,
+        unchanged=result.get("unchanged"),
+        clipped=clipped,
+    )
     body["policy_sentence"] = policy_sentence(body)
     body["wall_s"] = round(run.clock.record(), 1)
     title = f"Training in {config.env_name}"
