@@ -22,9 +22,11 @@ from wanderlust.limits import Spending, cut_text
 from wanderlust.types import (
     Completion,  # noqa: F401  # of the examples
     Message,
+    OnText,
     Policy,
     RubricLike,
     SupportsResponseFormat,
+    SupportsStreaming,
     Task,
     Tool,
     Trajectory,
@@ -116,16 +118,18 @@ class Agent:
         tools: Sequence[Tool] = (),
         *,
         response_format: Mapping[str, Any] | None = None,
+        on_text: OnText | None = None,
     ) -> Message:
         """Like `act`, but the caller owns the whole context (black-box agents, compaction).
 
-        `response_format`, a `response_format` as chat endpoints take it, reaches policies that are Formatting.
+        `response_format`, as chat endpoints take it, reaches policies that are SupportsResponseFormat. `on_text`
+        reaches those that are SupportsStreaming, unless there is a format; others never call it.
         """
         async with self._turn_lock:
             prefix_length, context = len(self.messages), self._cut(messages)
             resets = list(context[:prefix_length]) != self.messages
             new = context if resets else context[prefix_length:]
-            return await self._turn(new, tools, resets_context=resets, response_format=response_format)
+            return await self._turn(new, tools, resets_context=resets, response_format=response_format, on_text=on_text)
 
     def _cut(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The messages, those of tools within their bound."""
@@ -153,6 +157,7 @@ class Agent:
         *,
         resets_context: bool,
         response_format: Mapping[str, Any] | None = None,
+        on_text: OnText | None = None,
     ) -> Message:
         context = [*observation] if resets_context else [*self.messages, *observation]
         try:
@@ -162,6 +167,8 @@ class Agent:
             with boundary(PolicyFailure), track(self._activity_name):
                 if response_format is not None and isinstance(self.policy, SupportsResponseFormat):
                     completion = await self.policy.complete_with_format(response_format, context, tools, key=self.key)
+                elif on_text is not None and isinstance(self.policy, SupportsStreaming):
+                    completion = await self.policy.complete_streaming(on_text, context, tools, key=self.key)
                 else:
                     completion = await self.policy.complete(context, tools, key=self.key)
         except WanderlustError as cut:

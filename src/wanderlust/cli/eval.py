@@ -26,7 +26,7 @@ from wanderlust.evals.report import Report, task_table
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import format_eval_command
-from wanderlust.tasks.registry import resolve_environment
+from wanderlust.tasks.registry import environment_name, resolve_environment
 
 (
     DEFAULT_ANSWER_OPTIONS,
@@ -86,7 +86,7 @@ def eval_command(
                 aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
                 progress=progress,
                 settings=settings,
-                name=resolved.name,
+                name=environment_name(resolved.target),
             )
         except StoreError:
             progress.close()

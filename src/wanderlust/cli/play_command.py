@@ -17,10 +17,10 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.human import Human
-from wanderlust.policies.resolve import PolicyOptions, environment_spec, open_policies, resolve_policy
+from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.runner.engine import rollout
 from wanderlust.store.run_folder import HUMAN_POLICY, STORE_FILE, save_played_rollout
-from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment, two_seat_environment
+from wanderlust.tasks.registry import ResolvedEnvironment, environment_name, resolve_environment, two_seat_environment
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Policy, Rollout, Status, Task
 
@@ -63,9 +63,8 @@ def play_command(
     game, seats = _seat_policies(resolved, policy, policy_options, human=human)
     played = _play(game, task_at_position(game, task_index), seats, seed=seed)
     if out is not None:
-        save_played_rollout(
-            played, out, env=resolved.name, settings={"env": environment_spec(resolved), "policy": HUMAN_POLICY}
-        )
+        name = environment_name(resolved.target)
+        save_played_rollout(played, out, env=name, settings={"env": name, "policy": HUMAN_POLICY})
         print_note(f"kept in {out / STORE_FILE}")
     _print_outcome(played, json=json)
     return 1 if played.status is Status.ERROR else 0

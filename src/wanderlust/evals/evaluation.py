@@ -135,9 +135,12 @@ class Evaluation:
                     await play_jobs(self.settings, jobs, observers=[*everybody, watching], concurrency=workers)
             if self.aggregation is not None:
                 await self.aggregation.run(logger)
-            report = self.report(time.monotonic() - began)
-            if folder is not None:
-                folder.write_report(report)
+            if folder is None:
+                return self.report(time.monotonic() - began)
+            if not todo and folder.has_report(self.tally.total.totals["played"]):
+                return self.report(folder.clock.before)
+            report = self.report(folder.clock.record())
+            folder.write_report(report)
             return report
 
     def add(self, groups: Iterable[Group]) -> None:

@@ -7,7 +7,6 @@ made small enough for two CPU cores: text in, text out, real tokens, real gradie
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -127,8 +126,6 @@ class Demo:
         self.config, self.run, self.logger, self.count, self.device = config, run, logger, workers, device
         saved = run.state or {"facts": dict(EMPTY_FACTS)}
         self.facts: dict[str, Any] = saved["facts"]
-        self.before = self.facts["seconds"]
-        self.began = time.monotonic()
 
     def run_stages(self) -> dict[str, Any]:
         """Run what is left to run; returns the facts that the report is made of."""
@@ -146,7 +143,7 @@ class Demo:
         samples = self.samples(games, Renderer(tokenizer))
         with ProcessPoolTrainer(make, model, self.config.sft_optimizer, count=self.count) as pool:
             asyncio.run(self._stages(pool, samples, folder, tokenizer=tokenizer))
-        self._clock()
+        self.facts["seconds"] = self.run.clock.record()
         return self.facts
 
     async def _stages(
@@ -224,7 +221,7 @@ class Demo:
         rows = first.merged(second).rows(policy)
         self.facts["rows"] = [row for row in self.facts["rows"] if row["policy"] != policy] + rows
         if step is not None:
-            self._clock()
+            self.facts["seconds"] = self.run.clock.record()
             point = {"step": step, "seconds": self.facts["seconds"], "rows": rows}
             self.facts["curve"] = [p for p in self.facts["curve"] if p["step"] < step] + [point]
             figures = {f"{r['opponent']}/{k}": r[k] for r in rows for k in ("win", "draw", "loss", "invalid")}
@@ -237,9 +234,6 @@ class Demo:
         boards = {board for state in played for board in boards_of(state["moves"], state["start"])}
         self.facts["boards"] = sorted(boards.union(self.facts["boards"]))
         return {**_outcomes(groups), "boards_seen": float(len(self.facts["boards"]))}
-
-    def _clock(self) -> None:
-        self.facts["seconds"] = self.before + time.monotonic() - self.began
 
 
 def teacher_rows() -> list[dict[str, Any]]:

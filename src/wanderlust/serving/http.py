@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from aiohttp import web
 
 from wanderlust.errors import UsageError
-from wanderlust.serving.agent_api import HttpResponse, ResponseStream, error_response
+from wanderlust.serving.http_response import HttpResponse, ResponseStream, error_response
 
 MAX_REQUEST_BYTES = 16 * 2**20
 """Longest body of a request that is read."""
@@ -121,8 +121,11 @@ class AgentServer:
         if isinstance(reply, HttpResponse):
             return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await response.prepare(request)
-        with suppress(ConnectionResetError):  # the client has gone
-            await reply.write(response.write)
-            await response.write_eof()
+        try:
+            with suppress(ConnectionResetError):  # the client has gone
+                await response.prepare(request)
+                await reply.write(response.write)
+                await response.write_eof()
+        finally:
+            reply.cancel()
         return response

@@ -18,7 +18,8 @@ from wanderlust.errors import ContextFull, PolicyFailure, UsageError, Wanderlust
 from wanderlust.openai_types import DeclaredTool, decode_arguments, parse_request
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.serving.agent_api import HttpResponse, ResponseStream, Send, error_response, parse_json_body
+from wanderlust.policies.streaming_text import StreamingText
+from wanderlust.serving.agent_api import parse_json_body
 from wanderlust.serving.chat_api import (
     ChatCompletionRequest,
     Prompt,
@@ -26,7 +27,8 @@ from wanderlust.serving.chat_api import (
     parse_chat_completion_request,
     parse_completion_request,
 )
-from wanderlust.serving.streaming import Choice, StreamingText, WireFormat, cut_at_stops
+from wanderlust.serving.http_response import HttpResponse, ResponseStream, Send, error_response
+from wanderlust.serving.streaming import Choice, WireFormat, cut_at_stops
 from wanderlust.types import Message, Tool, assistant
 
 PREFIX_CACHE_ENTRIES = 32

@@ -13,8 +13,14 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.openai_types import DeclaredTool, MessageContent, content_text, declare_tool, parse_request, parse_role
-from wanderlust.serving.chat_api import SeatRequest, count_turn_tokens, refuse_seat_options, requested_format
-from wanderlust.types import Message, ToolCall, Turn, system
+from wanderlust.serving.chat_api import (
+    SeatRequest,
+    count_turn_tokens,
+    refuse_seat_options,
+    requested_format,
+    unsent_text,
+)
+from wanderlust.types import Message, ToolCall, Turn, assistant, system
 
 
 class _Item(msgspec.Struct):
@@ -151,26 +157,50 @@ def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, An
     }
 
 
-def render_response_events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the answer as a stream's events, numbered from 0."""
-    for number, event in enumerate(_events(answer)):
+def render_response_piece(id: str, text: str, *, request: Mapping[str, Any], opened: bool) -> Iterator[dict[str, Any]]:
+    """Yield the events of a piece of text, after those that open the response unless it is `opened`."""
+    if not opened:
+        nothing = Turn(observation=(), action=assistant(""))
+        answer = render_response(nothing, id=id, model=str(request.get("model", "")), request=request)
+        yield from _opening(answer)
+        yield from _item_opening(answer["output"][0], 0)
+    place = {"item_id": f"msg_{id}", "output_index": 0, "content_index": 0}
+    yield {"type": "response.output_text.delta", "delta": text, "logprobs": [], **place}
+
+
+def render_response_events(answer: Mapping[str, Any], *, sent: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the answer as a stream's events, numbered from 0; `sent` is the text that went out in pieces already."""
+    for number, event in enumerate(_events(answer, sent)):
         yield event | {"sequence_number": number}
 
 
-def _events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _opening(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     in_progress = {**answer, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     yield {"type": "response.created", "response": in_progress}
     yield {"type": "response.in_progress", "response": in_progress}
+
+
+def _item_opening(item: Mapping[str, Any], index: int) -> Iterator[dict[str, Any]]:
+    started: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
+    started_item = {**item, **started, "status": "in_progress"}
+    yield {"type": "response.output_item.added", "output_index": index, "item": started_item}
+    if item["type"] == "message":
+        part, place = item["content"][0], {"item_id": item["id"], "output_index": index, "content_index": 0}
+        yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **place}
+
+
+def _events(answer: Mapping[str, Any], sent: str) -> Iterator[dict[str, Any]]:
+    if not sent:
+        yield from _opening(answer)
     for index, item in enumerate(answer["output"]):
-        started: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
-        started_item = {**item, **started, "status": "in_progress"}
-        yield {"type": "response.output_item.added", "output_index": index, "item": started_item}
+        if index or not sent:
+            yield from _item_opening(item, index)
         place = {"item_id": item["id"], "output_index": index}
         if item["type"] == "message":
             (part,) = item["content"]
             place["content_index"] = 0
-            yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **place}
-            yield {"type": "response.output_text.delta", "delta": part["text"], "logprobs": [], **place}
+            if text := unsent_text(part["text"], sent):
+                yield {"type": "response.output_text.delta", "delta": text, "logprobs": [], **place}
             yield {"type": "response.output_text.done", "text": part["text"], "logprobs": [], **place}
             yield {"type": "response.content_part.done", "part": part, **place}
         else:

@@ -11,7 +11,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ import torch
 
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.provenance import lock_run, provenance_of
+from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
@@ -170,6 +171,10 @@ class Run:
     path: Path
     store: RunStore
     state: dict[str, Any] | None = None
+    clock: RunClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = RunClock(self.store)
 
     @classmethod
     def begin(cls, path: Path, config: Any) -> Self:

@@ -162,6 +162,7 @@ class TrainingLoop:
             metrics = self.counters.finite_metrics(figures)
             metrics["tokens_per_s"] = tokens / (time.monotonic() - began)
             self.run.store.add(stage="sft", step=step, metrics=metrics)
+            self.run.clock.record()
             self.logger.log_step("sft", step + 1, of=config.sft_steps, metrics=metrics)
             if (step + 1) % (SAVE_EVERY_STEPS * 10) == 0:
                 await self.save("sft", step + 1)
@@ -184,6 +185,7 @@ class TrainingLoop:
                 warnings = self.monitors.check(groups, step)
                 metrics |= {**group_metrics(groups), "reward_hacking_warnings": float(self.monitors.warning_count)}
                 self.run.store.add(groups, stage="rl", step=step, env=env, metrics=metrics)
+                self.run.clock.record()
                 log_warnings(warnings, self.run.store, self.logger, stage="rl")
                 self.logger.log_step("rl", step + 1, of=config.steps, metrics=metrics)
                 done, goes_on, stops = step + 1, True, bool(warnings) and self.monitors.stop_on_warning

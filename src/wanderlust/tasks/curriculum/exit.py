@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 from math import exp
 from random import Random
-from statistics import pvariance
+from statistics import fmean, pvariance
 from typing import Any
 
 import msgspec
@@ -143,11 +144,12 @@ class ExIt:
 
     def observe(self, group: Group) -> None:
         """Score where the group began, and take in the conversations that its siblings had."""
-        rewards, task = group.rewards, group.task
-        if not rewards:
+        seats, task = [*group.seat_rewards.values()], group.task
+        if not seats:
             return
-        self.score_range = min(self.score_range[0], *rewards), max(self.score_range[1], *rewards)
-        score, made = pvariance(rewards), task.info.get(INFO_KEY, {})
+        paid = [*chain.from_iterable(seats)]
+        self.score_range = min(self.score_range[0], *paid), max(self.score_range[1], *paid)
+        score, made = fmean(map(pvariance, seats)), task.info.get(INFO_KEY, {})
         of = made.get("of", task.id)
         if of not in self.pool.by_id:
             return

@@ -183,10 +183,11 @@ class UtilityCurriculum:
 
     def observe(self, group: Group) -> None:
         """Take in how it went; a group of which nothing was scored says nothing."""
-        rewards, id = group.rewards, group.task.id
-        if not rewards or id not in self.pool.by_id:
+        seats, id = [*group.seat_rewards.values()], group.task.id
+        if not seats or id not in self.pool.by_id:
             return
-        rate, spread = fmean(reward >= self.settings.pass_threshold for reward in rewards), pvariance(rewards)
+        rate = fmean(fmean(reward >= self.settings.pass_threshold for reward in rewards) for rewards in seats)
+        spread = fmean(map(pvariance, seats))  # what two seats are paid may differ without any signal
         if id in self.task_stats:
             self.task_stats[id].update(rate, spread)
         else:

@@ -1,0 +1,116 @@
+"""Advice at the end of a training run: what its own figures suggest to change, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from wanderlust.errors import UsageError
+from wanderlust.evals.comparison import compare_rewards
+from wanderlust.store.run_folder import FRESH_POLICY
+from wanderlust.training.checkpoint import EvalPoint, best_point
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.result import AFTER, BEFORE, RANDOM, TEACHER, TaskRewards
+
+MIN_TEACHER_SHARE = 0.7
+"""Share of the teacher's lead over random play (or over 0) below which a warm-up is said to be poor."""
+MIN_SIGNAL = 0.1
+"""Mean share of groups with a signal below which a run is said to have learnt from almost nothing."""
+HARDLY_MOVED = 0.5
+"""Share of rollouts that are the same after training from which on the policy is said to have hardly moved: what
+training can gain is bounded by the others."""
+MAX_CLIP_FRACTION = 0.2
+"""Mean share of tokens outside of the clip's range above which steps are said to be too long (docs/metrics.md)."""
+PLATEAU_POINTS = 4
+"""Evaluations from which on a plateau can be seen."""
+
+
+def advise(
+    config: TrainConfig,
+    *,
+    rewards: Mapping[str, TaskRewards],
+    verdict: str,
+    signal: Sequence[float],
+    points: Sequence[EvalPoint],
+    unchanged: float | None = None,
+    clipped: Sequence[float] = (),
+) -> list[str]:
+    """Lines of advice from what was measured; none where nothing stands out.
+
+    `rewards` are those of the sampled evaluation, by policy, and `unchanged` its share of rollouts that are the same
+    after training; `signal` is the share of groups with different rewards and `clipped` that of tokens outside of the
+    clip's range, step by step; `points` are the greedy evaluations.
+    """
+    config = config.with_sft_defaults()
+    learnt_from_something = not signal or fmean(signal[len(signal) // 2 :]) >= MIN_SIGNAL
+    lines = [_warm_up(config, rewards)]
+    if not learnt_from_something:
+        lines.append(_no_signal(config, signal))
+    else:
+        lines.append(_learning_rate(config, verdict, unchanged=unchanged, clipped=clipped))
+        lines.append(_plateau(config, points, verdict))
+    return [line for line in lines if line]
+
+
+def _warm_up(config: TrainConfig, rewards: Mapping[str, TaskRewards]) -> str:
+    """Says that imitation fell far short of the teacher, and that reinforcement did not make up for it."""
+    if not config.sft_episodes or not {BEFORE, AFTER, TEACHER} <= rewards.keys():
+        return ""
+    try:
+        short = compare_rewards(rewards[BEFORE], rewards[TEACHER])
+    except UsageError:
+        return ""
+    before, teacher, after = (_mean(rewards[name]) for name in (BEFORE, TEACHER, AFTER))
+    floor = _mean(rewards[RANDOM]) if RANDOM in rewards else 0.0
+    if not short.clear or teacher <= max(floor, before, after):
+        return ""
+    share = max(before - floor, 0.0) / (teacher - floor)
+    if share >= MIN_TEACHER_SHARE:
+        return ""
+    above = f", both above random play's {floor:.3f}" if RANDOM in rewards and before > floor else ""
+    width = f", or a larger --fresh-width (now {config.fresh_width})" if config.policy == FRESH_POLICY else ""
+    return (
+        f"The warm-up reached {share:.0%} of its teacher ({before:.3f} of {teacher:.3f}{above}): more --sft-episodes "
+        f"(now {config.sft_episodes}) and --sft-steps (now {config.sft_steps}){width}."
+    )
+
+
+def _no_signal(config: TrainConfig, signal: Sequence[float]) -> str:
+    return (
+        f"Rewards differed in only {fmean(signal[len(signal) // 2 :]):.0%} of the groups: tasks are too hard or too "
+        f"easy for this model. Choose them with --curriculum learnability, raise --group-size (now "
+        f"{config.group_size}), or imitate examples first with --sft-episodes."
+    )
+
+
+def _learning_rate(config: TrainConfig, verdict: str, *, unchanged: float | None, clipped: Sequence[float]) -> str:
+    """Says that steps were too long or too short, by how far they moved the policy."""
+    share = fmean(clipped[len(clipped) // 2 :]) if clipped else 0.0
+    if share > MAX_CLIP_FRACTION:
+        return (
+            f"{share:.0%} of the tokens left the clip's range within a step: lower --lr (now {config.lr:g}), or "
+            f"--updates-per-step (now {config.updates_per_step})."
+        )
+    moved = "" if unchanged is None else f", and {1 - unchanged:.0%} of its sampled rollouts changed"
+    if verdict == "worse":
+        return f"Training made it worse{moved}: lower --lr (now {config.lr:g}), or hold it to its start with --kl 0.01."
+    if verdict == "none" and unchanged is not None and unchanged >= HARDLY_MOVED:
+        return (
+            f"The policy hardly moved: {unchanged:.0%} of the sampled rollouts are word for word those from before "
+            f"training. Raise --lr (now {config.lr:g}), or --steps (now {config.steps})."
+        )
+    return ""
+
+
+def _plateau(config: TrainConfig, points: Sequence[EvalPoint], verdict: str) -> str:
+    top = best_point(points)
+    if top is None or len(points) < PLATEAU_POINTS or verdict == "worse" or top.step > points[-1].step / 2:
+        return ""
+    return (
+        f"No greedy evaluation after step {top.step} was better ({top.value:.3f}): more steps of this kind will hardly "
+        f"help. Try more --tasks-per-step (now {config.tasks_per_step}), or other tasks with --curriculum."
+    )
+
+
+def _mean(rewards: TaskRewards) -> float:
+    return fmean(fmean(values) for values in rewards.values())
