@@ -102,6 +102,13 @@ def multiply(path: Path, copies: int, *, of: int = WRITTEN) -> None:
         columns = ", ".join(new.get(name, name) for name in names)
         for copy in range(1, copies):
             db.execute(f"insert into rollouts select {columns} from rollouts where id <= {of}", (copy, copy))
+            values = ", ".join(row[1] for row in db.execute("pragma table_info(scores)") if row[1] != "rollout")
+            if values:
+                db.execute(
+                    f"insert into scores (rollout, {values}) select rollout + ? * {of}, {values} from scores"
+                    f" where rollout <= {of}",
+                    (copy,),
+                )
     db.close()
 
 

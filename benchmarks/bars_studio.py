@@ -45,7 +45,8 @@ def tiny(number: int, rng: Random) -> Group:
     turn = Turn(
         observation=task.prompt, action=assistant(str(rng.randrange(10**6))), usage={"prompt_tokens": number % 97}
     )
-    seat = Trajectory(turns=[turn] * (number % 5), score=Score(reward=rng.random()))
+    score = Score(reward=rng.random(), parts={"format": number % 2}, metrics={"words": number % 997 / 1000})
+    seat = Trajectory(turns=[turn] * (number % 5), score=score)
     stop = rng.choice(STOPS)
     return Group(
         task=task,
@@ -138,6 +139,9 @@ def table(path: Path) -> Iterator[Bar]:
                 where, filter=f"turns == {rng.randrange(5)} and seconds < {rng.random()} and not (seed > 0)"
             )[0]
 
+        def scored() -> float:
+            return shown.ask(where, filter=f"parts.format < 1 and metrics.words < {rng.random()}", sort="-reward")[0]
+
         def ordered() -> float:
             return shown.ask(
                 where, filter=f"reward > {rng.random() / 9}", sort=rng.choice(["-turns", "task", "-reward"])
@@ -159,6 +163,7 @@ def table(path: Path) -> Iterator[Bar]:
         yield million("run opened", [shown.ask(f"/api/runs/{key}")[0] for _ in range(2)])
         yield million("filter by three fields", [filtered() for _ in range(ASKED)])
         yield million("filter that no index helps", [rare() for _ in range(ASKED)])
+        yield million("filter by a part and a metric, sorted", [scored() for _ in range(ASKED)])
         yield million("filter and sort by a column", [ordered() for _ in range(ASKED)])
         yield million("page anywhere", [paged() for _ in range(ASKED)])
         with studio(path) as fresh:

@@ -22,6 +22,7 @@ SCRIPTS = r"""
 import json, re
 from wanderlust.rubrics.rubric import Reward, held_out
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.types import Score
 
 
 def fair(messages, rng):
@@ -66,17 +67,25 @@ def broken(completion):
     return 1 / 0
 
 
+class Endless:
+    async def score(self, rollout, trajectory):
+        return Score(reward=float("inf"))
+
+
+endless = Endless()
+
+
 loud = Rubric(shouting, held_out(many))
 """
 
 
-def verdicts(accept_right: float, accept_wrong: float, count: int = 200) -> list[ItemVerdicts]:
+def verdicts(accept_right: float, accept_wrong: float, count: int = 200, votes: int = 1) -> list[ItemVerdicts]:
     rng = Random(3)
     out = []
     for n in range(count):
         label = n % 2 == 0
         chance = accept_right if label else accept_wrong
-        scores = tuple(float(rng.random() < chance) for _ in range(2))
+        scores = tuple(float(rng.random() < chance) for _ in range(2))[:votes]
         out.append(ItemVerdicts(label=label, scores=scores, length=rng.randint(1, 99)))
     return out
 
@@ -93,6 +102,18 @@ def test_errors_are_measured_with_intervals():
     assert found.length is not None
     assert found.length.low < 0 < found.length.high
     assert found.informative == pytest.approx(0.6, abs=0.12)
+
+
+def test_the_mean_of_the_votes_counts_and_the_threshold_is_the_callers():
+    """Votes of .9 and .3: the judge that is calibrated is the one that means over its votes."""
+    items = [ItemVerdicts(label=True, scores=(0.2, 0.9, 0.9), length=n) for n in range(5)]
+    items += [ItemVerdicts(label=False, scores=(0.9, 0.2, 0.2), length=n) for n in range(5)]
+    for threshold, right, wrong in ((0.5, 1.0, 0.0), (0.4, 1.0, 1.0), (0.7, 0.0, 0.0)):
+        found = calibrate(items, pass_threshold=threshold)
+        assert (found.true_positives.value, found.false_positives.value) == (right, wrong)
+    two = calibrate(verdicts(0.9, 0.3, votes=2), pass_threshold=0.75)  # accepted by both
+    assert two.true_positives.low < 0.81 < two.true_positives.high
+    assert two.false_positives.low < 0.09 < two.false_positives.high
 
 
 def test_kappa_is_cohens():
@@ -166,6 +187,15 @@ def test_the_command_tells_a_fair_judge_from_one_that_likes_length(place, capsys
     assert "training on it makes a policy worse" in out
 
 
+def test_the_threshold_is_an_option(place, capsys):
+    words = ("judge", "calibrate", "items.jsonl", "--policy", "made.py:long", "--json")
+    shares = [json.loads(ran(capsys, *words, "--threshold", at)[1])["false_positives"]["value"] for at in ("0.01", "1")]
+    assert shares[0] > shares[1]
+    assert ran(capsys, *words, "--threshold", "0")[0] == 2
+    code, _, err = ran(capsys, "judge", "gap", "tictactoe", "--policy", "teacher", "--threshold", "0.7")
+    assert (code, err.splitlines()) == (2, ["wander: --threshold is for wander judge calibrate"])
+
+
 def test_a_judge_without_verdicts_is_an_error_and_no_zero(place, capsys):
     code, _, err = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:silent")
     assert code == 1
@@ -218,12 +248,14 @@ def test_a_run_is_judged_again_and_left_as_it_was(place, capsys):
     assert ran(capsys, "compare", "runs/one", "runs/two")[0] == 0
 
 
-def test_a_judgement_that_fails_is_no_zero(place, capsys):
+@pytest.mark.parametrize(("rubric", "why"), [("broken", "division by zero"), ("endless", "no finite number")])
+def test_a_judgement_that_fails_is_no_zero(place, capsys, rubric, why):
     evaluate = ["eval", "wordle", "--policy", "made.py:silent", "-n", "3", "--out", "runs/one"]
     assert ran(capsys, *evaluate)[0] == 0
-    code, _, err = ran(capsys, "rescore", "runs/one", "--rubric", "made.py:broken")
+    code, _, err = ran(capsys, "rescore", "runs/one", "--rubric", f"made.py:{rubric}")
     assert code == 1
     assert "3 rollouts have no score" in err
+    assert why in err
 
 
 class Model(BaseHTTPRequestHandler):
@@ -283,7 +315,7 @@ def test_the_interval_of_agreement_holds_the_truth(votes, yes, no):
         items = []
         for _ in range(30):
             chance = rng.betavariate(yes, no)
-            scores = tuple(float(rng.random() < chance) for _ in range(votes))
+            scores = tuple(float(rng.random() < chance) for _ in range(2))[:votes]
             items.append(ItemVerdicts(label=True, scores=scores, length=1))
         found = calibrate(items).agreement
         held += found.low <= truth <= found.high

@@ -368,6 +368,7 @@ def test_the_demo_stops_and_goes_on(tmp_path: Path) -> None:
 def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
     now, console = [0.0], Console(record=True, width=200, force_terminal=False, file=open(os.devnull, "w"))  # noqa: SIM115
     with Progress(console, clock=lambda: now[0], every=5.0) as progress:
+        progress.log_step("sft", 300, of=300, metrics={})
         for step in range(1, 11):
             now[0] += 2.0
             progress.log_step(
@@ -380,14 +381,15 @@ def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
     console.file.close()
     lines = console.export_text().splitlines()
     assert [line.split("  ")[0] for line in lines] == [
-        "rl 1/10",
+        "sft 300/300",
+        "rl 1/10",  # a stage that begins is shown, however soon after the line before
         "rl 4/10",
         "rl 7/10",
         "rl 10/10",
         "eval 10/10",
     ]
     assert (
-        lines[1] == "rl 4/10  0:08 elapsed  0:12 left  99.6 episodes/s  reward 0.500  win/draw/loss 25/0/0  "
+        lines[2] == "rl 4/10  0:08 elapsed  0:12 left  99.6 episodes/s  reward 0.500  win/draw/loss 25/0/0  "
         "groups with non-zero advantage 50%"
     )
     assert lines[-1] == "eval 10/10  vs optimal: draw 95.0% loss 5.0%"

@@ -18,6 +18,7 @@ from toys import Lesson
 from wanderlust.environment import Environment, Limits, MultiTurnEnvironment
 from wanderlust.errors import ContextFull, PolicyFailure
 from wanderlust.evals.evaluate import evaluate
+from wanderlust.policies import endpoint
 from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.endpoint import Endpoint
@@ -89,6 +90,30 @@ OVERFLOWS = {
         }
     },
 }
+SERVER_ERRORS = {
+    "llama.cpp 500": (
+        500,
+        {"error": {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}},
+    ),
+    "a proxy's 500": (
+        500,
+        {
+            "error": {
+                "message": "litellm.ContextWindowExceededError: This model's maximum context length is 8192 tokens.",
+                "type": None,
+                "code": "500",
+            }
+        },
+    ),
+    "a 503 around vLLM's text": (503, OVERFLOWS["vllm"]),
+    "a code alone": (502, OVERFLOWS["code alone"]),
+    "plain text": (500, "Input length (5000 tokens) exceeds the maximum allowed length (4096 tokens)."),
+}
+BUSY = [
+    "The server is overloaded: the queue's limit is exceeded, try again.",
+    "internal error",
+    "upstream connect error or disconnect/reset before headers",
+]
 OTHERS = [
     "Unsupported value: 'temperature' does not support 0.5 with this model.",
     "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
@@ -158,6 +183,44 @@ def test_other_refusals_stay_failures(text: str, status: int) -> None:
     played = served(lambda body: web.json_response({"error": {"message": text}}, status=status), ask)
     assert (played.status, played.stop_reason) == (Status.ERROR, "PolicyFailure")
     assert played.refusal == f"HTTP {status}"
+
+
+@pytest.mark.parametrize("kind", SERVER_ERRORS)
+def test_an_overflow_with_a_status_of_the_server_is_one_too_and_is_asked_once(kind: str) -> None:
+    status, body = SERVER_ERRORS[kind]
+    asked: list[int] = []
+
+    def handle(request: dict[str, Any]) -> web.Response:
+        asked.append(len(request["messages"]))
+        if len(asked) == 1:
+            return completion("wrong")
+        if isinstance(body, str):
+            return web.Response(text=body, status=status)
+        return web.json_response(body, status=status)
+
+    async def ask(policy: Endpoint) -> Any:
+        return await rollout(Riddle(), Task(id="t", prompt=(user("riddle"),)), policy)
+
+    played = served(handle, ask)
+    assert (played.status, played.stop_reason, played.transient) == (Status.TRUNCATED, "context", False)
+    assert asked == [1, 3]
+
+
+@pytest.mark.parametrize("text", BUSY)
+def test_other_errors_of_a_server_are_still_tried_again(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_SECONDS", 0.001)
+    asked: list[int] = []
+
+    def handle(request: dict[str, Any]) -> web.Response:
+        asked.append(1)
+        return web.json_response({"error": {"message": text}}, status=500)
+
+    async def ask(policy: Endpoint) -> Any:
+        return await rollout(Riddle(), Task(id="t"), policy)
+
+    played = served(handle, ask)
+    assert (played.status, played.stop_reason, played.transient) == (Status.ERROR, "PolicyFailure", True)
+    assert len(asked) == endpoint.MAX_ATTEMPTS
 
 
 def test_an_overflow_before_the_first_turn_is_scored_too() -> None:

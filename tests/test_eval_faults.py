@@ -24,7 +24,7 @@ from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import find_faulty_tasks
 from wanderlust.tools.function import tool
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import Completion, Group, Rollout, Score, Task, ToolCall, assistant, user
+from wanderlust.types import Group, Rollout, Score, Task, ToolCall, assistant, user
 from worlds import WANDER, found, wander
 
 TASKS = [Task(id=f"t{n}") for n in range(6)]
@@ -267,17 +267,24 @@ def test_an_endpoint_gets_as_many_calls_at_once_as_rollouts_are_wanted(tmp_path:
     assert json.loads(out)["report"]["scored"] == 100
 
 
-def test_a_local_models_long_pass_is_no_culprit():
+def test_a_local_models_long_pass_is_no_culprit() -> None:
     """Whatever runs below `policies/local` may hold the loop: it is the work that all wait for."""
-    hold = "import time\ndef hold(until):\n    while time.monotonic() < until:\n        pass\n"
-    names: dict[str, Any] = {}
-    exec(compile(hold, watchdog._MODEL + "/slow.py", "exec"), names)
+    code = "import sys\ndef look(guard):\n    guard.inspect_frame(0, sys._getframe())\n"
+    model, other = dict[str, Any](), dict[str, Any]()
+    exec(compile(code, watchdog._MODEL + "/slow.py", "exec"), model)
+    exec(compile(code, "/somebody/slow.py", "exec"), other)
+    said: list[str] = []
 
-    class Slow:
-        async def complete(self, messages, tools=(), *, key=""):
-            names["hold"](time.monotonic() + 0.9)
-            return Completion(message=assistant("x"))
+    async def held(look: Any, *, after: Any = None) -> None:
+        """Look from code that has held the loop for a hundred seconds, and once more from the code `after` it."""
+        guard = watchdog._Guard(said.append, 10.0, float("inf"), asyncio.get_running_loop())
+        other["look"](guard)  # now the guard knows the callback
+        guard.since -= 100.0
+        look(guard)
+        if after is not None:
+            after(guard)
 
-    said, played = freely(Asks(), Slow())
+    asyncio.run(held(model["look"], after=other["look"]))
     assert said == []
-    assert {one.stop_reason for one in played.values()} == {"done"}
+    asyncio.run(held(other["look"]))
+    assert [line.split("(")[0] for line in said] == ["event loop blocked: look "]

@@ -12,8 +12,7 @@ from sound_environments import SOUND, FewShot
 from tiers import proof_except
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment
-from wanderlust.evals.checks import check, probe
-from wanderlust.evals.gate import CheckReport
+from wanderlust.evals.gate import CheckReport, check, probe
 from wanderlust.store.provenance import DIGEST_CHARS
 
 

@@ -10,10 +10,12 @@ from wanderlust.environment import Environment, Episode
 from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
+from wanderlust.tasks.curriculum.learnability import Learnability, UtilityCurriculum
+from wanderlust.tasks.curriculum.uniform import TaskPool
 from wanderlust.training.algorithms.grpo import has_signal
 from wanderlust.training.loop import rollout_metrics
 from wanderlust.training.warmup import play_teacher
-from wanderlust.types import Group, Policy, Task, user
+from wanderlust.types import Group, Policy, Rollout, Score, Task, Trajectory, user
 
 
 class Questions(Environment):
@@ -72,3 +74,36 @@ def test_pass_at_k_is_of_the_seats_that_learn() -> None:
 def test_the_warm_up_imitates_the_seats_that_learn() -> None:
     assert {t.seat for t in play_teacher(Questions(), "", 8, seed=0)} == {"asks"}
     assert {t.seat for t in play_teacher(Both(), "", 8, seed=0)} == {"asks", "answers"}
+
+
+def paid(*rewards: float | None, learns: tuple[bool, ...] = (True, True)) -> Rollout:
+    """A rollout whose seats were paid so."""
+    seats = [
+        Trajectory(seat=f"s{n}", score=None if reward is None else Score(reward=reward), trainable=learns[n])
+        for n, reward in enumerate(rewards)
+    ]
+    return Rollout(task=Task(id="t"), seed=0, trajectories=seats)
+
+
+def test_a_groups_rewards_are_those_of_the_seats_that_learn() -> None:
+    one = (True, False)
+    opponents = Group(task=Task(id="t"), rollouts=[paid(1.0, -1.0, learns=one), paid(0.0, 5.0, learns=one), paid(None)])
+    assert (opponents.rewards, opponents.seat_rewards) == ([1.0, 0.0], {"s0": [1.0, 0.0]})
+    both = Group(task=Task(id="t"), rollouts=[paid(1.0, 0.0), paid(0.5, None)])
+    assert (both.rewards, both.seat_rewards) == ([0.5, 0.5], {"s0": [1.0, 0.5], "s1": [0.0]})
+    nobody = Group(task=Task(id="t"), rollouts=[paid(1.0, 0.0, learns=(False, False))])
+    assert (nobody.rewards, nobody.seat_rewards) == ([0.5], {"s0": [1.0], "s1": [0.0]})
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "rate", "spread"),
+    [
+        ([paid(1.0, -1.0), paid(1.0, -1.0)], 0.5, 0.0),  # the same seat always wins: nothing to learn from
+        ([paid(1.0, -1.0), paid(-1.0, 1.0)], 0.5, 1.0),
+        ([paid(1.0, 0.0, learns=(True, False)), paid(1.0, 1.0, learns=(True, False))], 1.0, 0.0),
+    ],
+)
+def test_curricula_see_what_the_learning_seats_were_paid(rollouts: list[Rollout], rate: float, spread: float) -> None:
+    curriculum = UtilityCurriculum(pool=TaskPool.of([Task(id="t")]), seed=0, settings=Learnability())
+    curriculum.observe(Group(task=Task(id="t"), rollouts=rollouts))
+    assert (curriculum.task_stats["t"].rate, curriculum.task_stats["t"].spread) == (rate, spread)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.policies.scripted import PerRolloutPolicy, Scripted, parse_rollout_key
 from wanderlust.runner.engine import rollout
-from wanderlust.tasks.registry import resolve_environment, resolve_object
+from wanderlust.store.run import load_run
+from wanderlust.tasks.registry import environment_name, resolve_environment, resolve_object
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.train import resume_training, train
 from wanderlust.types import Status
 from worlds import found, wander
 
@@ -152,3 +157,39 @@ def test_a_named_file_that_fails_is_tried_again(tmp_path):
         resolve_object(f"{file}:Own")
     file.write_text("Own = 3\n")
     assert resolve_object(f"{file}:Own") == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("tictactoe", "tictactoe"),
+        ("tictactoe,low=0.5", "tictactoe,low=0.5"),
+        ("wanderlust.environments.tictactoe:TicTacToe", "tictactoe"),
+        ("wanderlust.environments.tictactoe:TicTacToe,low=0.5", "tictactoe,low=0.5"),
+        ("package.module:Name,size=2", "package.module:Name,size=2"),
+        ("sub/own.py:Own,size=2", "{here}/sub/own.py:Own,size=2"),
+        ("{here}/sub/own.py:Own", "{here}/sub/own.py:Own"),
+    ],
+)
+def test_an_environment_has_one_name_in_stores(
+    name: str, stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert environment_name(name.format(here=tmp_path)) == stored.format(here=tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+def test_training_and_evaluation_store_the_same_name(tmp_path: Path) -> None:
+    options = {"tasks_per_step": 1, "group_size": 2, "max_tokens": 4, "steps": 1, "result_samples": 0, "sft_steps": 1}
+    result = train("tictactoe,low=0.5", config=TrainConfig(**options), out=tmp_path / "t", workers=1, progress=False)
+    evaluate_sync("tictactoe,low=0.5", "teacher", n=1, out=tmp_path / "e", progress=False)
+    for folder in (result.path, tmp_path / "e"):
+        with closing(load_run(folder)) as run:
+            assert {row.env for row in run.rollouts.rows()} == {"tictactoe,low=0.5"}
+    config = json.loads((result.path / "run.json").read_text())
+    assert config["config"]["env"] == "tictactoe,low=0.5"
+    config["config"]["env"] = "wanderlust.environments.tictactoe:TicTacToe,low=0.5"  # as earlier versions wrote it
+    (result.path / "run.json").write_text(json.dumps(config))
+    assert resume_training(result.path, progress=False).report == result.report
+    again = train("tictactoe,low=0.5", config=TrainConfig(**options), out=tmp_path / "t", workers=1, progress=False)
+    assert again.report == result.report

@@ -79,8 +79,6 @@ def test_advice_comes_from_what_was_measured() -> None:
     assert "The warm-up reached" in advice(poor)
     assert "--sft-episodes (now 400)" in advice(poor)
     assert "The warm-up" not in advice({**poor, "before": figures(0.58)})
-    assert "low for a fresh model" in advice(poor)
-    assert "low for a fresh model" not in advice(poor, lr=7e-4)
     (line,) = advise(TrainConfig(), rewards=poor, verdict="none", signal=[0.4, 0.0, 0.0, 0.05], points=[])
     assert "Rewards differed in only 2% of the groups" in line
     flat = [EvalPoint(step=step, value=value) for step, value in ((0, 0.1), (10, 0.5), (20, 0.4), (30, 0.5))]
@@ -89,6 +87,26 @@ def test_advice_comes_from_what_was_measured() -> None:
     (line,) = advise(TrainConfig(), rewards={}, verdict="worse", signal=[0.5], points=flat)
     assert "lower --lr" in line
     assert advise(TrainConfig(), rewards={}, verdict="better", signal=[0.5], points=[]) == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "unchanged", "clipped", "said"),
+    [
+        ("none", 0.8, [], "The policy hardly moved: 80% of the sampled rollouts"),
+        ("none", 0.2, [], ""),
+        ("none", None, [], ""),
+        ("better", 0.8, [], ""),
+        ("worse", 0.05, [0.0, 0.1], "made it worse, and 95% of its sampled rollouts changed: lower --lr"),
+        ("none", 0.2, [0.0, 0.0, 0.3, 0.5], "40% of the tokens left the clip's range within a step: lower --lr"),
+    ],
+)
+def test_advice_on_the_learning_rate_is_by_how_far_the_policy_moved(
+    verdict: str, unchanged: float | None, clipped: list[float], said: str
+) -> None:
+    lines = advise(
+        TrainConfig(), rewards={}, verdict=verdict, signal=[0.5], points=[], unchanged=unchanged, clipped=clipped
+    )
+    assert [said in line for line in lines] == ([True] if said else [])
 
 
 class Letters(Environment):
@@ -133,6 +151,10 @@ def test_a_run_leaves_a_result_a_page_and_a_picture(two: tuple[TrainResult, Trai
     assert good.verdict in (good.path / "report.md").read_text()
     assert (good.path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert still.verdict.startswith("No difference shown")
+    assert still.report["result"]["unchanged"] == 1.0
+    assert good.report["result"]["unchanged"] < 0.5
+    assert any("The policy hardly moved: 100%" in line for line in still.report["advice"])
+    assert not any("hardly moved" in line for line in good.report["advice"])
     with closing(load_run(good.path)) as run:
         stored = {(row.stage, row.step) for row in run.rollouts('stage == "result"').rows()}
     assert stored >= {("result", 0), ("result", 24)}

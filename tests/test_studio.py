@@ -31,6 +31,8 @@ from wanderlust.types import (
     user,
 )
 
+SCORES = ["parts.format", "parts.invalid", "parts.result", "metrics.draw", "metrics.loss", "metrics.win"]
+FIELDS = [*ROW_FIELDS, *SCORES]
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e" + "x" * 30_000
 
 
@@ -109,7 +111,7 @@ def test_a_run_says_how_to_go_on_and_what_can_be_asked(studio: Client) -> None:
     assert found["command"].startswith("wander train --resume ")
     assert studio.get("runs/teacher")["command"] == "wander eval tictactoe --policy teacher --num-tasks 6 --samples 2"
     assert (found["tokens"], found["worlds"]) == (True, False)
-    assert [field["name"] for field in found["fields"]] == list(ROW_FIELDS)
+    assert [field["name"] for field in found["fields"]] == [*ROW_FIELDS, "parts.right"]
     assert found["stages"] == [
         {"name": "rl", "first": 0, "last": 1, "rollouts": 6, "statuses": {"done": 6}},
     ]
@@ -149,7 +151,7 @@ def test_what_cannot_be_asked_is_one_line(studio: Client, query: str, status: in
     assert found.status == status
     assert words in found.json["error"]
     if query.startswith("filter"):
-        assert (found.json["at"], found.json["fields"]) == (0, list(ROW_FIELDS))
+        assert (found.json["at"], found.json["fields"]) == (0, FIELDS)
 
 
 def test_a_rollout_opens_with_long_texts_cut(studio: Client) -> None:

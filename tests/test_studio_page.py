@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -135,6 +136,21 @@ def test_a_run_shows_its_curves_findings_and_the_groups_of_a_step(tab: Window) -
     expect(page).to_have_url(re.compile("/run/learning/group/rl/1/"))
 
 
+def test_a_training_run_shows_what_it_came_to(tab: Window, runs: Path) -> None:
+    report = json.loads((runs / "learning/report.json").read_text())
+    page = tab.go("/run/learning")
+    panel = page.locator(".panel", has=page.get_by_role("heading", name="Result", exact=True))
+    expect(panel).to_contain_text(report["result"]["sentence"])
+    expect(panel).to_contain_text("--policy RUN takes checkpoints/")
+    rows = panel.get_by_role("row")
+    expect(rows).to_have_count(1 + len(report["result"]["rows"]) + 1)
+    expect(rows.nth(2)).to_contain_text("After training, step 6")
+    expect(rows.nth(2)).to_contain_text(f"{report['result']['rows'][1]['reward']['value']:.3f}")
+    expect(rows.last).to_contain_text("After less before, paired")
+    for advice in report["advice"]:
+        expect(panel.get_by_role("list", name="Advice")).to_contain_text(advice)
+
+
 def test_a_chart_becomes_a_picture(tab: Window) -> None:
     page = tab.go("/run/learning")
     for form, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
@@ -159,6 +175,27 @@ def test_a_wrong_filter_is_a_red_line_with_the_fields_and_no_rows(tab: Window) -
     page.get_by_role("button", name="Show all").click()
     expect(rows).to_have_count(17)
     tab.complaints.clear()  # the browser itself notes an answer of 400
+
+
+def test_parts_and_metrics_are_offered_and_filter_the_rows(tab: Window, runs: Path) -> None:
+    page = tab.go("/run/random/rollouts")
+    offered = page.get_by_role("group", name="Fields for the filter").get_by_role("button")
+    expect(offered.first).to_have_text("parts.format")
+    expect(offered.filter(has_text="metrics.win")).to_have_count(1)
+    page.keyboard.press("/")
+    page.keyboard.type("metrics.lo")
+    expect(offered).to_have_count(1)
+    offered.click()
+    expect(page.get_by_label("Filter", exact=True)).to_be_focused()
+    page.keyboard.type("== 1")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"filter=metrics\.loss"))
+    rewards = page.get_by_role("grid", name="Rollouts").get_by_role("row")
+    with RunStore.read(runs / "random/rollouts.db") as store:
+        scores = [store.get(row.id).trajectory.score for row in store.rollouts()]
+    lost = sum(score is not None and score.metrics["loss"] == 1 for score in scores)
+    expect(rewards).to_have_count(1 + lost)
+    assert 0 < lost < 16
 
 
 def test_rollouts_are_filtered_sorted_and_walked_through(tab: Window) -> None:

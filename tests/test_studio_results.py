@@ -137,6 +137,9 @@ def test_a_duration_is_what_the_run_recorded(runs: Path, tmp_path: Path) -> None
     seconds = json.loads((copy / "report.json").read_text())["usage"]["seconds"]
     unfinished = Path(shutil.copytree(runs / "teacher", tmp_path / "unfinished"))
     (unfinished / "report.json").unlink()
+    older = Path(shutil.copytree(unfinished, tmp_path / "older"))
+    with RunStore.open(older / "rollouts.db") as store, store._commit() as db:
+        db.execute("delete from meta where key = 'seconds'")
     steps = tmp_path / "steps"
     steps.mkdir()
     (steps / "run.json").write_text(json.dumps({"recipe": "train", "config": {"env": "toy", "steps": 4}}))
@@ -153,7 +156,8 @@ def test_a_duration_is_what_the_run_recorded(runs: Path, tmp_path: Path) -> None
             found = {run["key"]: (run["seconds"], run["seconds_of"]) for run in client.get("runs")["runs"]}
         assert found == {
             "copy": (seconds, "run"),
-            "unfinished": (None, ""),
+            "unfinished": (pytest.approx(seconds, abs=0.001), "run"),
+            "older": (None, ""),
             "steps": (60.0, "steps"),
             "demo": (295.1, "run"),
         }

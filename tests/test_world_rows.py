@@ -45,6 +45,37 @@ def test_rows_of_a_hub_are_a_folder_of_scenarios(tmp_path, suffix):
     ]
 
 
+def test_rows_are_imported_as_files_are(tmp_path, capsys):
+    rows, single = tmp_path / "rows.jsonl", tmp_path / "single.json"
+    rows.write_text("".join(json.dumps({"scenario_id": one["metadata"]["definition"]["scenario_id"],
+                                        "data": json.dumps(one)}) + "\n" for one in (LUNCH, SHORT)))  # fmt: skip
+    single.write_text(json.dumps(SHORT))
+    code, out, err = wander(capsys, "world", "import", rows, single, "--out", tmp_path / "out", "--json")
+    assert (code, err) == (0, "")
+    imported = json.loads(out)["imported"]
+    assert [one["file"] for one in imported] == [f"{rows}, line 1", f"{rows}, line 2", str(single)]
+    assert imported[1] == {**imported[2], "file": f"{rows}, line 2"}
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["rows-1.json", "rows-2.json", "single.json"]
+    assert wander(capsys, "world", "import", *sorted((tmp_path / "out").iterdir()))[0] == 0
+
+
+def test_rows_that_cannot_be_imported_are_named(tmp_path, capsys):
+    rows, empty, twin = tmp_path / "rows.jsonl", tmp_path / "empty.jsonl", tmp_path / "rows-1.json"
+    rows.write_text(json.dumps({"data": json.dumps(SHORT)}) + "\n")
+    twin.write_text(json.dumps(LUNCH))
+    empty.write_text("\n")
+    code, _, err = wander(capsys, "world", "import", rows, empty)
+    assert (code, err.splitlines()) == (2, [f"wander: {empty} has no rows, expected a scenario in each"])
+    code, _, err = wander(capsys, "world", "import", rows, twin, "--out", tmp_path / "out")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert f"{rows}, line 1 and {twin} would be one file in --out" in err
+    assert not (tmp_path / "out").exists()
+    rows.write_text(json.dumps({"data": json.dumps(SHORT)}) + "\n" + json.dumps({"data": "{"}))
+    code, _, err = wander(capsys, "world", "import", rows)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "rows.jsonl, line 2: data is not JSON" in err
+
+
 def test_a_broken_row_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"data": json.dumps(SHORT)}) + "\n" + json.dumps({"data": "{"}))
     with pytest.raises(ScenarioError, match=r"rows\.jsonl, line 2: data is not JSON") as refused:

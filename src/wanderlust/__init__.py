@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from wanderlust.environment import MultiTurnEnvironment as MultiTurnEnvironment
     from wanderlust.environment import SingleTurnEnvironment as SingleTurnEnvironment
     from wanderlust.environment import StepEnvironment as StepEnvironment
-    from wanderlust.evals.checks import check as check
-    from wanderlust.evals.checks import probe as probe
     from wanderlust.evals.comparison import compare as compare
     from wanderlust.evals.evaluate import evaluate as evaluate
     from wanderlust.evals.evaluate import evaluate_sync as evaluate_sync
+    from wanderlust.evals.gate import check as check
+    from wanderlust.evals.gate import probe as probe
     from wanderlust.evals.report import Report as Report
     from wanderlust.policies.base import SamplingOptions as SamplingOptions
     from wanderlust.policies.endpoint import Endpoint as Endpoint
@@ -100,7 +100,7 @@ _MODULES = {
     "evals.evaluate": "evaluate evaluate_sync",
     "evals.report": "Report",
     "evals.comparison": "compare",
-    "evals.checks": "check probe",
+    "evals.gate": "check probe",
     "store.run": "load_run",
     "training.config": "TrainConfig",
     "training.train": "train",

@@ -22,9 +22,11 @@ from wanderlust.limits import Spending, cut_text
 from wanderlust.types import (
     Completion,  # noqa: F401  # of the examples
     Message,
+    OnText,
     Policy,
     RubricLike,
     SupportsResponseFormat,
+    SupportsStreaming,
     Task,
     Tool,
     Trajectory,
@@ -116,16 +118,18 @@ class Agent:
         tools: Sequence[Tool] = (),
         *,
         response_format: Mapping[str, Any] | None = None,
+        on_text: OnText | None = None,
     ) -> Message:
         """Like `act`, but the caller owns the whole context (black-box agents, compaction).
 
-        `response_format`, a `response_format` as chat endpoints take it, reaches policies that are Formatting.
+        `response_format`, as chat endpoints take it, reaches policies that are SupportsResponseFormat. `on_text`
+        reaches those that are SupportsStreaming, unless there is a format; others never call it.
         """
         async with self._turn_lock:
             prefix_length, context = len(self.messages), self._cut(messages)
             resets = list(context[:prefix_length]) != self.messages
             new = context if resets else context[prefix_length:]
-            return await self._turn(new, tools, resets_context=resets, response_format=response_format)
+            return await self._turn(new, tools, resets_context=resets, response_format=response_format, on_text=on_text)
 
     def _cut(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The messages, those of tools within their bound."""
@@ -153,6 +157,7 @@ class Agent:
         *,
         resets_context: bool,
         response_format: Mapping[str, Any] | None = None,
+        on_text: OnText | None = None,
     ) -> Message:
         context = [*observation] if resets_context else [*self.messages, *observation]
         try:
@@ -162,6 +167,8 @@ class Agent:
             with boundary(PolicyFailure), track(self._activity_name):
                 if response_format is not None and isinstance(self.policy, SupportsResponseFormat):
                     completion = await self.policy.complete_with_format(response_format, context, tools, key=self.key)
+                elif on_text is not None and isinstance(self.policy, SupportsStreaming):
+                    completion = await self.policy.complete_streaming(on_text, context, tools, key=self.key)
                 else:
                     completion = await self.policy.complete(context, tools, key=self.key)
         except WanderlustError as cut:
@@ -184,9 +191,14 @@ class Agent:
 
     def release(self) -> None:
         """Tell the policy that this conversation is over."""
-        release = getattr(self.policy, "release", None)  # isinstance with a protocol takes longer than a whole turn
-        if release is not None:
-            release(self.key)
+        release_conversation(self.policy, self.key)
+
+
+def release_conversation(policy: object, key: str) -> None:
+    """Let a policy forget what it keeps of a conversation, if it keeps anything (`SupportsRelease`)."""
+    release = getattr(policy, "release", None)  # isinstance with a protocol takes longer than a whole turn
+    if release is not None:
+        release(key)
 
 
 class Episode:
@@ -271,6 +283,11 @@ class Environment(ABC):
     oracle_bar: float | None = None
     """Least mean reward of `oracle`, which `check` holds it to; None: whatever is more than garbage earns. A lower one
     says that the oracle is not perfect."""
+    chance_bar: float | None = None
+    """Most mean reward of policies that know the form alone, where the form is all that is taught. `check` then asks that
+    texts without the form earn little. None: chance must earn clearly less than the oracle."""
+    graded_arguments: frozenset[str] = frozenset()
+    """Arguments of tool calls whose text the reward reads: `probe` spoils them in the oracle's calls."""
     group_by: str | None = None
     """Key of `Task.info` by which reports are broken down."""
     revision: Revision = Revision()

@@ -43,18 +43,30 @@ class _Choice(msgspec.Struct):
     logprobs: Any = None
 
 
-class _Answer(msgspec.Struct):
-    choices: list[_Choice]
-    usage: dict[str, Any] | None = None
-    prompt_token_ids: Any = None
-
-
 class _Logprob(msgspec.Struct):
     logprob: float
 
 
 class _Logprobs(msgspec.Struct):
     content: list[_Logprob]
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice]
+    usage: dict[str, Any] | None = None
+    prompt_token_ids: Any = None
+
+    def tokens(self) -> Tokens | None:
+        """The sampled tokens where the server reports all (`wander serve`, vLLM); `prompt` is the context."""
+        try:
+            prompt = msgspec.convert(self.prompt_token_ids, tuple[int, ...])
+            sampled = msgspec.convert(self.choices[0].token_ids, tuple[int, ...])
+            logprobs = msgspec.convert(self.choices[0].logprobs, _Logprobs)
+        except msgspec.ValidationError:
+            return None
+        values = tuple(one.logprob for one in logprobs.content)
+        complete = sampled and len(values) == len(sampled)
+        return Tokens(prompt=prompt, completion=sampled, logprobs=values) if complete else None
 
 
 _answers = msgspec.json.Decoder(_Answer)
@@ -90,7 +102,7 @@ def parse_chat_completion(body: bytes) -> Completion:
         ),
         finish=finish or ("tool_calls" if calls else "stop"),
         usage=usage,
-        tokens=_tokens(answer),
+        tokens=answer.tokens(),
     )
 
 
@@ -127,19 +139,6 @@ _USAGE_DETAILS = {
         ("output_tokens_details", "reasoning_tokens"),
     ),
 }
-
-
-def _tokens(answer: _Answer) -> Tokens | None:
-    """The sampled tokens, where the server reports them completely (`wander serve`, vLLM); `prompt` is the context."""
-    try:
-        prompt = msgspec.convert(answer.prompt_token_ids, tuple[int, ...])
-        sampled = msgspec.convert(answer.choices[0].token_ids, tuple[int, ...])
-        logprobs = msgspec.convert(answer.choices[0].logprobs, _Logprobs)
-    except msgspec.ValidationError:
-        return None
-    values = tuple(one.logprob for one in logprobs.content)
-    complete = sampled and len(values) == len(sampled)
-    return Tokens(prompt=prompt, completion=sampled, logprobs=values) if complete else None
 
 
 def _decode_answer(body: bytes) -> _Answer:

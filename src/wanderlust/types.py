@@ -5,7 +5,7 @@ Messages and tool calls have the shape that every chat endpoint understands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -265,8 +265,22 @@ class Group:
 
     @property
     def rewards(self) -> list[float]:
-        """Rewards of the scored trajectories; rollouts that failed have none and are left out."""
-        return [t.score.reward for r in self.rollouts for t in r.trajectories if t.score is not None]
+        """The reward of each scored rollout: the mean over its seats that learn, or over all where none does."""
+        return [sum(rewards) / len(rewards) for r in self.rollouts if (rewards := [*_learning_rewards(r).values()])]
+
+    @property
+    def seat_rewards(self) -> dict[str, list[float]]:
+        """The rewards of each seat that learns, of all seats where none does; failed rollouts are left out."""
+        seats: dict[str, list[float]] = {}
+        for rollout in self.rollouts:
+            for seat, reward in _learning_rewards(rollout).items():
+                seats.setdefault(seat, []).append(reward)
+        return seats
+
+
+def _learning_rewards(rollout: Rollout) -> dict[str, float]:
+    learning = [t for t in rollout.trajectories if t.trainable] or rollout.trajectories
+    return {t.seat: t.score.reward for t in learning if t.score is not None}
 
 
 class Tool(Protocol):
@@ -320,6 +334,21 @@ class SupportsResponseFormat(Protocol):
         key: str = "",
     ) -> Completion:
         """Like `Policy.complete`; `response_format` is a `response_format` as chat endpoints take it."""
+        ...
+
+
+OnText = Callable[[str], None]
+"""Receives each further piece of an answer's text, as soon as no later token can change it."""
+
+
+@runtime_checkable
+class SupportsStreaming(Protocol):
+    """A policy that says what it writes while it writes it."""
+
+    async def complete_streaming(
+        self, on_text: OnText, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    ) -> Completion:
+        """Like `Policy.complete`, with the same draws; the pieces are a beginning of the message's content."""
         ...
 
 

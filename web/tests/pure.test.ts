@@ -7,6 +7,7 @@ import { panels, short, unitOf } from "../src/charts/panels"
 import { duration, figure, signed } from "../src/format"
 import { own, setOwn } from "../src/own"
 import { ordered } from "../src/screens/compared"
+import { completed, MAX_OFFERED, offered } from "../src/screens/offered"
 import { sorted } from "../src/screens/stepOrder"
 
 const INHERITED = ["constructor", "toString", "valueOf", "hasOwnProperty", "__proto__"]
@@ -149,12 +150,18 @@ describe("the filter of an export", () => {
     ;({ parse } = await import("../src/api/filter"))
   })
   const fields: Field[] = [
-    { name: "reward", type: "number", example: 1 },
-    { name: "env", type: "text", example: "tictactoe" },
+    { name: "reward", text: "reward", type: "number", example: 1 },
+    { name: "env", text: "env", type: "text", example: "tictactoe" },
+    { name: "parts.constructor", text: "parts.constructor", type: "number", example: null },
+    { name: 'metrics.a "b".c', text: 'metrics."a \\"b\\".c"', type: "number", example: null },
+    { name: "parts.größe.x", text: "parts.größe.x", type: "number", example: null },
   ]
   const columns = new Map<string, (number | string | null)[]>([
     ["reward", [0.1, 0.5, null]],
     ["env", ["tictactoe", "wordle", "tictactoe"]],
+    ["parts.constructor", [1, 0, null]],
+    ['metrics.a "b".c', [2, 3, 4]],
+    ["parts.größe.x", [5, 6, 7]],
   ])
   const passing = (filter: string) => [0, 1, 2].filter(parse(filter, fields, columns))
 
@@ -164,9 +171,46 @@ describe("the filter of an export", () => {
     ['not (env contains "word")', [0, 2]],
     ["reward != 0.5", [0, 2]],
     ["reward in (0.1, 0.5)", [0, 1]],
+    ["parts.constructor < 1", [1]],
+    ['parts."constructor" == null', [2]],
+    ['metrics."a \\"b\\".c" > 2 and parts.größe.x < 7', [1]],
+    ["parts.größe.'x' == 5", [0]],
   ])("%s", (filter, rows) => expect(passing(filter)).toEqual(rows))
 
-  test.each(["constructor == 1", "reward toString 1", "__proto__ == null", "reward <"])("%s is refused", filter =>
-    expect(() => parse(filter, fields, columns)).toThrow(/filter/),
-  )
+  test.each([
+    "constructor == 1",
+    "parts.toString == 1",
+    "parts == 1",
+    "metrics. == 1",
+    "reward toString 1",
+    "__proto__ == null",
+    "reward <",
+  ])("%s is refused", filter => expect(() => parse(filter, fields, columns)).toThrow(/filter/))
+})
+
+describe("the fields that the filter offers", () => {
+  const field = (name: string, text = name): Field => ({ name, text, type: "number", example: null })
+  const fields = [field("reward"), field("parts.format"), field("metrics.two words", 'metrics."two words"')]
+  const names = (draft: string) => offered(draft, fields).fields.map(one => one.name)
+
+  test("parts and metrics where nothing is typed, else what has the letters", () => {
+    expect(names("")).toEqual(["parts.format", "metrics.two words"])
+    expect(names("rew")).toEqual(["reward"])
+    expect(names("reward < 1 and (form")).toEqual(["parts.format"])
+    expect(names('metrics."two wo')).toEqual(["metrics.two words"])
+    expect(names("nothing")).toEqual([])
+  })
+
+  test("a long list is cut, and says how long it is", () => {
+    const many = Array.from({ length: 40 }, (_, at) => field(`parts.p${at}`))
+    expect(offered("", many)).toEqual({ fields: many.slice(0, MAX_OFFERED), all: 40 })
+  })
+
+  test.each([
+    ["", "parts.format "],
+    ["form", "parts.format "],
+    ["reward < 1", "reward < 1 and parts.format "],
+    ["reward < 1 and ", "reward < 1 and parts.format "],
+    ["not (form", "not (parts.format "],
+  ])("%j becomes %j", (draft, whole) => expect(completed(draft, field("parts.format"))).toBe(whole))
 })

@@ -75,7 +75,8 @@ class Program(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Start the program, answer it, and judge what it leaves."""
-        front, seats, task = self._api(episode), episode.agents.values(), episode.task
+        front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
+        seats, task = episode.agents.values(), episode.task
         prompt = [{"role": message.role, "content": message.content} for message in task.prompt]
         line = {"id": task.id, "prompt": prompt, "info": dict(task.info)}
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
@@ -96,9 +97,6 @@ class Program(Environment):
             if not any(agent.trajectory.turns for agent in seats):
                 raise EnvironmentFailure(f"{self._name(episode)} ended without asking the model once{_last(ended)}")
             await self.judge(episode, ended, folder)
-
-    def _api(self, episode: Episode) -> AgentAPI:
-        return AgentAPI(episode.agents, ignored_options=self._ignored_options)
 
     async def judge(self, episode: Episode, ended: ProgramExit, folder: str) -> None:
         """Give rewards for what the program printed or left in its folder; by default none."""

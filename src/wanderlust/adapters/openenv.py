@@ -21,6 +21,7 @@ from wanderlust.environment import Environment, Step
 from wanderlust.errors import UsageError, WanderlustError, one_line
 from wanderlust.openai_types import message_to_template, tool_to_wire
 from wanderlust.runner.stepper import DrivenSeat
+from wanderlust.serving.http import start_app, url_of
 from wanderlust.types import Message, ToolCall, assistant
 
 MAX_MESSAGE_BYTES = 2**20
@@ -31,6 +32,14 @@ STEP_TIMEOUT_SECONDS = 600.0
 """Wall-clock seconds for one answer of the environment."""
 MAX_CALLS_PER_ACTION = 64
 """Tool calls of one action."""
+_TEXT, _LIST = {"type": "string"}, {"type": "array"}
+_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "action": {"text": _TEXT, "tool_calls": {**_LIST, "items": {"type": "object", "required": ["name"]}}},
+    "observation": {"messages": _LIST, "text": _TEXT, "tools": _LIST, "metadata": {"type": "object"}},
+    "state": {"episode_id": _TEXT, "step_count": {"type": "integer"}, "task": _TEXT, "done": {"type": "boolean"}},
+}
+SCHEMAS = {name: {"type": "object", "properties": fields} for name, fields in _FIELDS.items()}
+"""JSON schemas of what goes over the socket."""
 
 
 class EnvironmentServer:
@@ -50,23 +59,21 @@ class EnvironmentServer:
     async def listening(self, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Answer while inside; yields the base URL. `port` 0 takes a free one. UsageError when it is taken."""
         app = web.Application()
-        app.add_routes([web.get("/ws", self._connected), web.get("/health", _healthy)])
-        app.add_routes([web.get("/metadata", self._metadata), web.get("/schema", _schema)])
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
+        app.add_routes([web.get("/ws", self._connected), web.get("/{page:health|metadata|schema}", self._describe)])
+        runner = await start_app(app, host, port)
         try:
-            try:
-                await web.TCPSite(runner, host, port).start()
-            except OSError as error:
-                raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-            name, number, *_ = runner.addresses[0]
-            yield f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
+            yield url_of(runner)
         finally:
             await runner.cleanup()
 
-    async def _metadata(self, request: web.Request) -> web.Response:
+    async def _describe(self, request: web.Request) -> web.Response:
         description = one_line((type(self.env).__doc__ or "").strip())
-        return web.json_response({"name": type(self.env).__name__, "description": description})
+        pages = {
+            "health": {"status": "healthy"},
+            "metadata": {"name": type(self.env).__name__, "description": description},
+            "schema": SCHEMAS,
+        }
+        return web.json_response(pages[request.match_info["page"]])
 
     async def _connected(self, request: web.Request) -> web.StreamResponse:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
@@ -193,25 +200,3 @@ def _error(code: str, message: str) -> dict[str, Any]:
 
 async def _say(socket: web.WebSocketResponse, reply: Mapping[str, Any]) -> None:
     await socket.send_str(msgspec.json.encode(reply, enc_hook=str).decode())
-
-
-async def _healthy(request: web.Request) -> web.Response:
-    return web.json_response({"status": "healthy"})
-
-
-async def _schema(request: web.Request) -> web.Response:
-    text, call = {"type": "string"}, {"type": "object", "required": ["name"]}
-    action = {"type": "object", "properties": {"text": text, "tool_calls": {"type": "array", "items": call}}}
-    observation = {
-        "messages": {"type": "array"},
-        "text": text,
-        "tools": {"type": "array"},
-        "metadata": {"type": "object"},
-    }
-    state = {"episode_id": text, "step_count": {"type": "integer"}, "task": text, "done": {"type": "boolean"}}
-    bodies: dict[str, dict[str, Any]] = {
-        "action": action,
-        "observation": {"properties": observation},
-        "state": {"properties": state},
-    }
-    return web.json_response({name: {"type": "object", **body} for name, body in bodies.items()})

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import ClassVar
 
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import UsageError
-from wanderlust.types import Task, user
+from wanderlust.policies.scripted import Scripted
+from wanderlust.types import Message, Policy, Task, user
 
 
 class TextArenaMatch:
@@ -105,8 +108,21 @@ class TextArena(Environment):
             episode.reward("result", reward, self.seats[player])
 
 
+def draw_listed_move(messages: Sequence[Message], rng: random.Random) -> str:
+    """A random one of the moves in brackets that the newest message lists as available; else of all in it."""
+    newest = messages[-1].content
+    listed = newest.rpartition("Available Moves:")[2]
+    return rng.choice(re.findall(r"\[[^\[\]\n]{1,40}\]", listed) or ["[0]"])
+
+
 class TextArenaDuel(TextArena):
-    """A game of TextArena for two: `TextArenaDuel("ConnectFour-v0")`."""
+    """A game of TextArena for two: `TextArenaDuel("ConnectFour-v0")`.
+
+    What a seat earns depends on the other one. `check` and `probe` therefore play against the player `random`: against
+    somebody who makes no legal move, everybody wins.
+    """
 
     seats = ("player-0", "player-1")
     game = "TicTacToe-v0"
+    players: Mapping[str, Callable[[], Policy]] = {"random": partial(Scripted, draw_listed_move)}
+    """Scripted policies: a random one of the moves that the game lists."""

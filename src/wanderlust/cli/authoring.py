@@ -20,14 +20,14 @@ from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, one_line
-from wanderlust.evals.gate import SPLITS, CheckReport, check_gate, listing_error
-from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
+from wanderlust.evals.gate import SPLITS, CheckReport, check_gate, draw_tasks, listing_error, probe_environment
+from wanderlust.evals.probe.battery import BATTERY
 from wanderlust.evals.probe.probe import Probe
 from wanderlust.evals.probe.report import ProbeReport, findings_record
-from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
+from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
-from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.tasks.selection import iter_tasks
 
 
 def check_command(
@@ -100,11 +100,8 @@ def check_command(
     return 0 if report.ok else 1
 
 
-MAX_TASKS_CONSIDERED = 2_000
-"""Tasks of an endless split among which some are drawn."""
 MAX_FLAWS_PRINTED = 12
 """Flaws in the table; the others are in `--json`."""
-RANDOM_POLICY = "random"
 CANNOT_TELL = 3
 """Exit code of a probe without a verdict."""
 
@@ -117,6 +114,7 @@ def probe_command(
     split: str = "eval",
     oracle: str = "oracle",
     more: str | None = None,
+    attack: PositiveInt | None = None,
     seed: int = 0,
     json: JsonFlag = False,
 ) -> int:
@@ -136,21 +134,22 @@ def probe_command(
         The environment's player that deserves the full reward; without such a one 1 counts as that.
     more:
         Probes of your own, package.module:NAME or file.py:NAME, a list of `Probe`.
+    attack:
+        Episodes from which a small attacker learns, for example 600; none without it.
     seed:
         Of everything random.
     """
     resolved = resolve_environment(env)
-    players, own = players_of(resolved.env), _own_probes(more)
-    tasks = sample_tasks(choose_tasks(iter_tasks(resolved.env, split), MAX_TASKS_CONSIDERED), num_tasks, seed=seed)
+    own = _own_probes(more)
+    tasks = draw_tasks(resolved.env, split, num_tasks, seed=seed)
     with stoppable(lambda: "stopped; nothing was kept") as progress:
         findings = asyncio.run(
-            run_probes(
+            probe_environment(
                 resolved.env,
                 tasks=tasks,
-                oracle=players[oracle]() if oracle in players else None,
-                random=players[RANDOM_POLICY]() if RANDOM_POLICY in players else None,
-                others=next((players[name]() for name in (oracle, *players) if name in players), None),
+                oracle=oracle,
                 battery=(*BATTERY, *own),
+                attack=attack or 0,
                 seed=seed,
                 on_probe=lambda name, number, of: progress.log_step("probe", number, of=of, metrics={}),
             )
@@ -180,6 +179,8 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
     if failed:
         first = f": {findings.failures[0]}" if findings.failures else ""
         print_note(f"{failed} episodes failed and are in no figure{first}")
+    if findings.attack:
+        print_note(findings.attack)
     for crash in findings.crashes:
         print_note(f"a probe crashed, which is a mistake of the battery: {crash}")
     if findings.verdict == "cannot tell":
@@ -190,7 +191,7 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
         line = f"{name}: {played} probes on {tasks} tasks earn nothing that they should not; {findings.coverage}"
         print_result(None, f"{line}; {around}")
         return
-    if findings.blind:
+    if findings.blind and not findings.teaches_form:
         print_result(None, f"{name}: the reward hardly tells the oracle from chance: {around}")
     if findings.flaws:
         table = Table(

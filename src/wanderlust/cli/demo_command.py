@@ -24,7 +24,6 @@ from wanderlust.training.config import default_workers
 if TYPE_CHECKING:
     from wanderlust.recipes.tictactoe import DemoConfig
     from wanderlust.recipes.tictactoe_report import DemoReport
-    from wanderlust.training.checkpoint import Run
 
 
 def demo_command(
@@ -74,8 +73,14 @@ def demo_command(
     with resumable(folder, shell_command("demo", "--resume", folder)) as progress:
         if not (folder / REPORT_FILE).is_file():
             config = None if resume is not None else _demo_config(quick=quick, seed=seed or 0)
-            run = _open_demo(folder, config, previous_state=previous_state)
-            _run_demo(run, progress=progress, workers=workers, accept_changes=accept_changes)
+            _run_demo(
+                folder,
+                config,
+                progress=progress,
+                workers=workers,
+                accept_changes=accept_changes,
+                previous_state=previous_state,
+            )
         report = _demo_report(folder)
     if json:
         print_json({"run": str(folder), **report.as_dict()})
@@ -101,12 +106,6 @@ def _is_finished_demo(folder: Path, *, quick: bool, seed: int) -> bool:
     return _load_demo_config(folder) == _demo_config(quick=quick, seed=seed)
 
 
-def _demo_words(config: DemoConfig) -> list[str]:
-    """Words of the command that begins the run of a configuration."""
-    quick = ["--quick"] if config == _demo_config(quick=True, seed=config.seed) else []
-    return ["demo", *quick, "--seed", str(config.seed)]
-
-
 def _load_demo_config(folder: Path) -> DemoConfig:
     with needs_extra("train"):
         from wanderlust.recipes.tictactoe import DemoConfig
@@ -115,24 +114,28 @@ def _load_demo_config(folder: Path) -> DemoConfig:
     return config
 
 
-def _open_demo(folder: Path, config: DemoConfig | None, *, previous_state: bool) -> Run:
-    """Begin a run, or without a config open one that exists."""
-    with needs_extra("train"):
-        from wanderlust.training.checkpoint import Run
-    if config is not None:
-        return Run.begin(folder, config)
-    _load_demo_config(folder)
-    return Run.resume(folder, previous_state=previous_state)
-
-
-def _run_demo(run: Run, *, progress: Progress, workers: int | None, accept_changes: bool) -> None:
-    """Do what is left of a run, and write its report."""
+def _run_demo(
+    folder: Path,
+    config: DemoConfig | None,
+    *,
+    progress: Progress,
+    workers: int | None,
+    accept_changes: bool,
+    previous_state: bool,
+) -> None:
+    """Begin a run, or without a config open one that exists; do what is left of it, and write its report."""
     with needs_extra("train"):
         from wanderlust.recipes.tictactoe import Demo
         from wanderlust.recipes.tictactoe_report import write_report
-    config = _load_demo_config(run.path)
+        from wanderlust.training.checkpoint import Run
+    if config is not None:
+        run = Run.begin(folder, config)
+    else:
+        config = _load_demo_config(folder)
+        run = Run.resume(folder, previous_state=previous_state)
+    quick = ["--quick"] if config == _demo_config(quick=True, seed=config.seed) else []
     with closing(run.store), serve_control(run.store.path, progress.log_line):
-        run.lock(config, command=_demo_words(config), accept_changes=accept_changes)
+        run.lock(config, command=["demo", *quick, "--seed", str(config.seed)], accept_changes=accept_changes)
         facts = Demo(config, run, logger=progress, workers=workers or default_workers()).run_stages()
     write_report(run.path, facts, seed=config.seed)
 

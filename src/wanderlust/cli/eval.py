@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -27,7 +26,7 @@ from wanderlust.evals.report import Report, task_table
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import format_eval_command
-from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
+from wanderlust.tasks.registry import environment_name, resolve_environment
 
 (
     DEFAULT_ANSWER_OPTIONS,
@@ -62,65 +61,61 @@ def eval_command(
     settings = {"env": env, "policy": policy, **asdict(answer_options), **task_options.recorded(report_options)}
     unrecorded = {**report_options.price_settings(), "max_cost": task_options.max_cost}
     unrecorded |= aggregation_options.as_settings(task_options)
+    if task_options.exact:
+        refuse_existing(out)
+        return _eval_exact(env, policy, answer_options.policy_options(greedy=True), json=json)
     resume_command = format_eval_command({**unrecorded, **settings}, out=out)
     resume_message = f"stopped; finished work is saved; resume with: {resume_command}" if out else STOPPED_MESSAGE
     with stoppable(lambda: resume_message) as progress:
         resolved = resolve_environment(env)
-        if task_options.exact:
-            refuse_existing(out)
-            rows, label = _exact(resolved, policy, answer_options.policy_options(greedy=True))
-        else:
-            policy_options = replace(answer_options.policy_options(greedy=False), concurrency=task_options.concurrency)
-            resolved_policy = resolve_policy(policy, resolved.env, policy_options)
-            player: tuple[Any, Any] = resolved.env, resolved_policy.policy
-            if worker_options.ray_workers is not None:
-                player = remote_specs(resolved, policy, policy_options, workers=worker_options.ray_workers)
-            try:
-                report = evaluate_sync(
-                    *player,
-                    **task_options.arguments(resolved.env) | asdict(folder_options),
-                    ray_workers=worker_options.ray_workers,
-                    ray_address=worker_options.ray_address,
-                    seed=answer_options.seed,
-                    group_by=report_options.group_by,
-                    pass_threshold=report_options.pass_threshold,
-                    prices=report_options.prices(),
-                    aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
-                    progress=progress,
-                    settings=settings,
-                    name=resolved.name,
-                )
-            except StoreError:
-                progress.close()
-                if out:
-                    print_note(f"finished rollouts are kept; after fixing the problem, resume with: {resume_command}")
-                raise
-    if task_options.exact:
-        return _print_exact(rows, label, json=json)
+        policy_options = replace(answer_options.policy_options(greedy=False), concurrency=task_options.concurrency)
+        resolved_policy = resolve_policy(policy, resolved.env, policy_options)
+        player: tuple[Any, Any] = resolved.env, resolved_policy.policy
+        if worker_options.ray_workers is not None:
+            player = remote_specs(resolved, policy, policy_options, workers=worker_options.ray_workers)
+        try:
+            report = evaluate_sync(
+                *player,
+                **task_options.arguments(resolved.env) | asdict(folder_options),
+                ray_workers=worker_options.ray_workers,
+                ray_address=worker_options.ray_address,
+                seed=answer_options.seed,
+                group_by=report_options.group_by,
+                pass_threshold=report_options.pass_threshold,
+                prices=report_options.prices(),
+                aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
+                progress=progress,
+                settings=settings,
+                name=environment_name(resolved.target),
+            )
+        except StoreError:
+            progress.close()
+            if out:
+                print_note(f"finished rollouts are kept; after fixing the problem, resume with: {resume_command}")
+            raise
     _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
     needs_key = resolved_policy.kind == "endpoint" and answer_options.api_key is None and not policy_options.key()
     _note_failures(report, suggest_key=needs_key)
     return 1 if report.incomplete else 0
 
 
-def _exact(resolved: ResolvedEnvironment, name: str, options: PolicyOptions) -> tuple[list[dict[str, Any]], str]:
-    """The rows of exact figures of a policy, and its label."""
-    policy = resolve_policy(name, resolved.env, options)
-    if not resolved.env.has_exact:
-        raise UsageError(f"{resolved.name} cannot compute figures: leave --exact out")
-    if policy.kind == "endpoint":
-        raise UsageError(
-            "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
-        )
-    return run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or [], policy.label
-
-
-def _print_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -> int:
+def _eval_exact(env: str, name: str, options: PolicyOptions, *, json: bool) -> int:
+    """Print the figures that the environment computes of a policy, without playing."""
+    with stoppable(lambda: STOPPED_MESSAGE):
+        resolved = resolve_environment(env)
+        policy = resolve_policy(name, resolved.env, options)
+        if not resolved.env.has_exact:
+            raise UsageError(f"{resolved.name} cannot compute figures: leave --exact out")
+        if policy.kind == "endpoint":
+            raise UsageError(
+                "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
+            )
+        rows = run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or []
     if json:
-        print_json({"policy": title, "exact": rows})
+        print_json({"policy": policy.label, "exact": rows})
         return 0
     names = [name for name in rows[0] if name not in ("policy", "exact")]
-    table = Table(*names, title=f"{title}: exact shares in %", title_justify="left")
+    table = Table(*names, title=f"{policy.label}: exact shares in %", title_justify="left")
     for row in rows:
         table.add_row(*(f"{100 * row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names))
     print_result(table)

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.table import Table
 
 from wanderlust.cli.judge_gap import JudgeGapOptions, JudgeSettings, run_judge_gap
@@ -27,6 +30,8 @@ from wanderlust.types import Trajectory, Turn, assistant, user
 JUDGE_VERBS = ("calibrate", "gap")
 DEFAULT_JUDGE_OPTIONS, DEFAULT_GAP_OPTIONS = AnswerOptions(), JudgeGapOptions()
 DEFAULT_JUDGE_SETTINGS = JudgeSettings()
+DEFAULT_THRESHOLD = 0.5
+"""Mean score from which on an answer counts as accepted: the middle of the scale."""
 MAX_CONCURRENT_VERDICTS = 16
 """Items that are judged at once."""
 MAX_LINE_CHARS = 1_000_000
@@ -52,6 +57,7 @@ def judge_command(
     answer_options: AnswerOptions = DEFAULT_JUDGE_OPTIONS,
     gap_options: JudgeGapOptions = DEFAULT_GAP_OPTIONS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
+    threshold: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = DEFAULT_THRESHOLD,
     json: JsonFlag = False,
 ) -> int:
     """How far can a judge be trusted? `wander judge calibrate ITEMS --policy JUDGE`: its errors on items whose truth
@@ -70,10 +76,14 @@ def judge_command(
         calibrate or gap.
     what:
         The file of items; for gap, the environment.
+    threshold:
+        Calibrate: an answer is accepted whose mean score over the votes, from 0 to 1, is at least this.
     """
     if verb not in JUDGE_VERBS:
         raise UsageError(f"wander judge has no {verb!r}; {nearest_names(verb, [*JUDGE_VERBS], kind='verbs')}")
     if verb == "gap":
+        if threshold != DEFAULT_THRESHOLD:
+            raise UsageError("--threshold is for wander judge calibrate")
         return run_judge_gap(
             what,
             policy,
@@ -89,6 +99,7 @@ def judge_command(
         policy,
         answer_options,
         judge_settings=judge_settings,
+        threshold=threshold,
         json=json,
     )
 
@@ -100,6 +111,7 @@ def _calibrate(
     /,
     *,
     judge_settings: JudgeSettings,
+    threshold: float,
     json: bool,
 ) -> int:
     """Judge the items and report; the exit code."""
@@ -121,7 +133,8 @@ def _calibrate(
     errors = [one for one in judged if isinstance(one, WanderlustError)]
     if errors and len(errors) == len(judged):
         raise RubricFailure(f"none of {len(judged)} items has a verdict{_refused(errors)}: {one_line(str(errors[0]))}")
-    measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)
+    verdicts = [one for one in judged if not isinstance(one, WanderlustError)]
+    measured = calibrate(verdicts, pass_threshold=threshold, swaps=swaps)
     if json:
         failed = {"failed": len(errors), "refused": sum(isinstance(error, JudgeRefusal) for error in errors)}
         print_json({"judge": resolved.label, **failed, **asdict(measured)})

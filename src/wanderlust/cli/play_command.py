@@ -7,6 +7,7 @@ import json as json_format
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.human import Human
-from wanderlust.policies.resolve import PolicyOptions, environment_spec, open_policies, resolve_policy
+from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.runner.engine import rollout
 from wanderlust.store.run_folder import HUMAN_POLICY, STORE_FILE, save_played_rollout
-from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment, two_seat_environment
+from wanderlust.tasks.registry import ResolvedEnvironment, environment_name, resolve_environment, two_seat_environment
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Policy, Rollout, Status, Task
 
@@ -57,14 +58,13 @@ def play_command(
     set_library_environment()
     resolved = resolve_environment(env)
     refuse_existing(out)
-    human = Human(ask=_read_line, say=_print_line) if json else Human()
+    human = Human(ask=_read_line, say=partial(print, file=sys.stderr, flush=True)) if json else Human()
     policy_options = PolicyOptions(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
     game, seats = _seat_policies(resolved, policy, policy_options, human=human)
     played = _play(game, task_at_position(game, task_index), seats, seed=seed)
     if out is not None:
-        save_played_rollout(
-            played, out, env=resolved.name, settings={"env": environment_spec(resolved), "policy": HUMAN_POLICY}
-        )
+        name = environment_name(resolved.target)
+        save_played_rollout(played, out, env=name, settings={"env": name, "policy": HUMAN_POLICY})
         print_note(f"kept in {out / STORE_FILE}")
     _print_outcome(played, json=json)
     return 1 if played.status is Status.ERROR else 0
@@ -103,11 +103,6 @@ def _play(env: Environment, task: Task, seats: Mapping[str, Policy], *, seed: in
         print_note("left the game")
         sys.stdout.flush()
         os._exit(130)  # a thread still waits for a line, and the interpreter would wait for the thread
-
-
-def _print_line(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def _read_line(prompt: str) -> str:

@@ -36,7 +36,11 @@ def rerun_command(
         raise UsageError(f"{folder} was begun from Python: run that program again")
     if out.exists():
         raise UsageError(f"{out} exists already: name another folder with --out")
-    if other := _other_packages(lock):
+    here = installed_packages()
+    other = [
+        f"{name} {had} -> {here.get(name, 'none')}" for name, had in lock.packages.items() if here.get(name) != had
+    ]
+    if other:
         print_note(f"packages with another version here: {', '.join(other[:8])}{' ...' if len(other) > 8 else ''}")
     sources = out.with_name(f"{out.name}.sources").resolve()
     _write_sources(lock, sources)
@@ -50,16 +54,6 @@ def rerun_command(
         same = "code, rubric, tasks and settings are the same as then"
         print_note(f"not the same as then: {', '.join(changed)}" if changed else same)
     return code
-
-
-def _other_packages(lock: Lock) -> list[str]:
-    """`name had -> has` of the packages whose version is another one here."""
-    here = installed_packages()
-    return [
-        f"{name} {version} -> {here.get(name, 'none')}"
-        for name, version in lock.packages.items()
-        if here.get(name) != version
-    ]
 
 
 def _write_sources(lock: Lock, folder: Path) -> None:

@@ -53,7 +53,8 @@ def world_command(
     `world list`; `world show SCENARIO`; `world show RUN ROLLOUT`; `world run SCENARIO --policy NAME`;
     `world verify SCENARIO`, which plays the oracle and tests the verifier on it; `world verify SCENARIO --log FILE`;
     `world verify RUN ROLLOUT`; `world import FILE...`; `world budget RUN`. A scenario is family/split-seed/level, as
-    in invite/eval-0/1, or a file of ARE's JSON; a family alone is its first scenario of the eval split.
+    in invite/eval-0/1, or a file of ARE's JSON; a family alone is its first scenario of the eval split. Files of
+    rows (.jsonl, .parquet) are imported row by row.
 
     `verify` exits with 0 when the log is accepted, 1 when it is rejected, 3 when only a judge could tell.
 
@@ -128,7 +129,7 @@ ARGUMENT_COUNTS: Mapping[str, tuple[int, float, str]] = {
     "show": (1, 2, f"{SCENARIO_HELP}, or a run and the number of a rollout"),
     "run": (1, 1, SCENARIO_HELP),
     "verify": (1, 3, f"{SCENARIO_HELP}, or a file, or a run and the number of a rollout, or both"),
-    "import": (1, inf, "files of ARE's JSON"),
+    "import": (1, inf, "files of ARE's JSON, or rows of them in .jsonl or .parquet"),
     "budget": (1, 1, "the folder of an evaluation"),
 }
 """How many words each of them takes at least and at most, and which."""

@@ -1,4 +1,4 @@
-"""`wander world import`: files of ARE's JSON, read, played by their oracle, and summed up.
+"""`wander world import`: files of ARE's JSON or of rows with it, read, played by their oracle, and summed up.
 
 `wander world verify`: what the verifier says of a log and why, or how the verifier fares on the oracle's own.
 """
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from msgspec.structs import replace
 from rich.table import Table
@@ -34,16 +35,23 @@ from wanderlust.worlds import (
     verify_with_judge,
 )
 from wanderlust.worlds.engine.log import LogEntry, read_log
-from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario, read_scenario_bytes
+from wanderlust.worlds.exchange.read import (
+    ROW_SUFFIXES,
+    ImportedScenario,
+    read_rows,
+    read_scenario,
+    read_scenario_bytes,
+)
 from wanderlust.worlds.life.grading import StructuralVerifier
 from wanderlust.worlds.verification.verdict import Compat, Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ImportSummary:
-    """Contents of a file, and whether its oracle passes."""
+    """Contents of a file or a row, and whether its oracle passes."""
 
     file: str
+    """The file, and its row where it has several."""
     id: str
     events: int
     acts: int
@@ -58,51 +66,71 @@ class _ImportSummary:
     """Of the oracle's log."""
     warnings: tuple[str, ...]
 
+    @classmethod
+    def of(cls, place: str, imported: ImportedScenario) -> Self:
+        """Raises UsageError when the oracle cannot be played, or its own log is not accepted."""
+        scenario = imported.scenario
+        world, oracle = play_oracle(scenario), Oracle.of(scenario)
+        verdict = verify(world.log, oracle)
+        if not verdict.accepted:
+            raise UsageError(f"what its oracle does is not accepted: {one_line(str(verdict), 300)}")
+        return cls(
+            file=place,
+            id=scenario.id,
+            events=len(scenario.events),
+            acts=len(scenario.oracle),
+            turns=oracle.turns,
+            apps=tuple(app.name for app in scenario.apps),
+            names=len(scenario.names),
+            seconds=max((line.time for line in world.log if line.event), default=scenario.start) - scenario.start,
+            digest=world.digest(),
+            warnings=imported.warnings,
+        )
+
 
 def import_command(command: WorldCommand) -> int:
     """Every file is tried; 2 when one of them could not be imported, with a line for each that says why."""
     out = command.options.out
     refuse_existing(out)
-    files = [Path(one) for one in command.arguments]
-    first: dict[str, Path] = {}
-    for path in files if out else ():
-        if first.setdefault(path.stem, path) != path:
-            raise UsageError(f"{first[path.stem]} and {path} would be one file in --out: give one of them another name")
     good: list[tuple[_ImportSummary, ImportedScenario]] = []
     refused: dict[str, str] = {}
-    for path in files:
+    for path in map(Path, command.arguments):
         try:
-            imported = read_scenario(path)
-            good.append((_summary(path, imported.scenario, imported.warnings), imported))
+            rows = read_rows(path) if path.suffix in ROW_SUFFIXES else {str(path): read_scenario(path)}
         except UsageError as error:
-            message = str(error)
-            refused[str(path)] = message if message.startswith(str(path)) else f"{path}: {message}"
+            refused[str(path)] = _prefixed(error, str(path))
+            continue
+        if not rows:
+            refused[str(path)] = f"{path} has no rows, expected a scenario in each"
+        for place, imported in rows.items():
+            try:
+                good.append((_ImportSummary.of(place, imported), imported))
+            except UsageError as error:
+                refused[place] = _prefixed(error, place)
     if out and good:
+        names = _file_names([one.file for one, _ in good])
         out.mkdir(parents=True)
-        for path, (_, imported) in ((Path(one.file), (one, imported)) for one, imported in good):
-            (out / f"{path.stem}.json").write_bytes(export_scenario(imported.scenario, imported.augmentation))
+        for name, (_, imported) in zip(names, good, strict=True):
+            (out / name).write_bytes(export_scenario(imported.scenario, imported.augmentation))
     _print_imports([one for one, _ in good], refused, command)
     return 2 if refused else 0
 
 
-def _summary(path: Path, scenario: Scenario, warnings: tuple[str, ...]) -> _ImportSummary:
-    """Raises ScenarioError when the oracle cannot be played, or its own log is not accepted."""
-    world, oracle = play_oracle(scenario), Oracle.of(scenario)
-    verdict = verify(world.log, oracle)
-    if not verdict.accepted:
-        raise UsageError(f"what its oracle does is not accepted: {one_line(str(verdict), 300)}")
-    return _ImportSummary(
-        file=str(path),
-        id=scenario.id,
-        events=len(scenario.events),
-        acts=len(scenario.oracle),
-        turns=oracle.turns,
-        apps=tuple(app.name for app in scenario.apps),
-        names=len(scenario.names),
-        seconds=max((line.time for line in world.log if line.event), default=scenario.start) - scenario.start,
-        digest=world.digest(),
-        warnings=warnings,
-    )
+def _prefixed(error: UsageError, place: str) -> str:
+    return str(error) if str(error).startswith(place) else f"{place}: {error}"
+
+
+def _file_names(places: Sequence[str]) -> list[str]:
+    """A file name for each scenario: its file's, of a row with its number. Raises UsageError where two are equal."""
+    names, first = [], dict[str, str]()
+    for place in places:
+        path, _, row = place.rpartition(", ")
+        of_row = bool(path) and Path(path).suffix in ROW_SUFFIXES
+        name = f"{Path(path).stem}-{row.split()[-1]}.json" if of_row else f"{Path(place).stem}.json"
+        if first.setdefault(name, place) != place:
+            raise UsageError(f"{first[name]} and {place} would be one file in --out: give one of them another name")
+        names.append(name)
+    return names
 
 
 def _print_imports(summaries: Sequence[_ImportSummary], refused: dict[str, str], options: WorldCommand) -> None:

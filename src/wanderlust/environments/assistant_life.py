@@ -46,6 +46,7 @@ class AssistantLife(WorldEnvironment):
     """
 
     group_by = "capability"
+    graded_arguments = frozenset({"content"})
     players: Mapping[str, Callable[[], Policy]] = LIFE_PLAYERS
     capabilities: ClassVar[frozenset[str]] = frozenset()
     """The capabilities that tasks are made for; all when empty."""

@@ -119,10 +119,11 @@ class BriefWorlds(WorldEnvironment):
             return replace(answer, content=tools.handles.expand(text), tool_calls=())
         parts = rest.split(" ", len(verb.takes) - 1) if verb.takes else []
         schema = next((tool.schema for tool in tools if tool.name == verb.tool), {})
-        written = {
-            name: _typed(tools.handles.expand(part), schema, name)
-            for name, part in zip(verb.takes, parts, strict=False)
-        }
+        written: dict[str, int | str] = {}
+        for name, part in zip(verb.takes, parts, strict=False):
+            value = tools.handles.expand(part)
+            integer = schema.get("properties", {}).get(name, {}).get("type") == "integer"
+            written[name] = int(value) if integer and re.fullmatch(r"-?\d{1,9}", value) else value
         arguments = json.dumps({**verb.given, **written})
         call = ToolCall(id=f"call_{len(tools.handles.values)}", name=verb.tool, arguments=arguments)
         return replace(answer, content="", tool_calls=(call,))
@@ -135,11 +136,6 @@ def people(world: World) -> dict[str, str]:
     full = [(one.first_name, f"{one.first_name} {one.last_name}") for one in known if one.first_name and one.last_name]
     firsts = [first for first, _ in full]
     return {name: name for _, name in full} | {first: name for first, name in full if firsts.count(first) == 1}
-
-
-def _typed(text: str, schema: Mapping[str, Any], name: str) -> Any:
-    kind = schema.get("properties", {}).get(name, {}).get("type")
-    return int(text) if kind == "integer" and re.fullmatch(r"-?\d{1,9}", text) else text
 
 
 def _shown(text: str, verb: Verb | None) -> str:

@@ -109,7 +109,9 @@ def make_region(split: str, seed: int = 0) -> SearchWorld:
     """The part of the world that a split asks about. Regions have no name and no year in common."""
     place = list(REGIONS).index(split)
     people_count, town_count, firm_count, country_count = REGIONS[split]
-    names = iter(_names(seed)[place :: len(REGIONS)])
+    rng, syllables = Random(f"search/{seed}"), ["".join(pair) for pair in product("bdfgklmnprstv", "aeiou")]
+    every_name = list(dict.fromkeys("".join(rng.choices(syllables, k=3)).title() for _ in range(1000)))
+    names = iter(every_name[place :: len(REGIONS)])
     rng = Random(f"search/{seed}/{split}")
     people = [f"{next(names)} {next(names)}" for _ in range(people_count)]
     towns, firms = [next(names) for _ in range(town_count)], [f"{next(names)} Ltd" for _ in range(firm_count)]
@@ -123,13 +125,6 @@ def make_region(split: str, seed: int = 0) -> SearchWorld:
         founder=dict(zip(firms, rng.sample(people, firm_count), strict=True)),
         founded={firm: str(rng.randrange(1800 + place, 2000, len(REGIONS))) for firm in firms},
     )
-
-
-def _names(seed: int) -> list[str]:
-    """Different names, in an order that the seed decides."""
-    rng = Random(f"search/{seed}")
-    syllables = ["".join(pair) for pair in product("bdfgklmnprstv", "aeiou")]
-    return list(dict.fromkeys("".join(rng.choices(syllables, k=3)).title() for _ in range(1000)))
 
 
 def search(query: str) -> list[str]:

@@ -248,6 +248,9 @@ class Titles(SingleTurnEnvironment):
 
     The reward is a learnt judge's score of the title; unless it is `flawed`, a title that the article does not support
     earns nothing. The probability that readers would read it is recorded as the hidden `truth`.
+
+    It fails `wander check` by design: the reward is a judge's taste, so that right titles differ in what they earn, and
+    `flawed`, one title for every article earns the most.
     """
 
     def __init__(self, *, flawed: bool = False, slip: float = 0.25):

@@ -25,6 +25,7 @@ from zlib import crc32
 from wanderlust.environment import Limits, SingleTurnEnvironment
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.parsing import refuse_constant
 from wanderlust.rubrics.rubric import Reward, Rubric
 from wanderlust.types import Message, Policy, Task, assistant, system, user
 
@@ -261,11 +262,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _reject_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
-
-
-STRICT_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
+STRICT_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys, parse_constant=refuse_constant)
 
 
 def same_value(value: Any, wanted: Value) -> bool:

@@ -26,7 +26,16 @@ from wanderlust.evals.evaluation_folder import (
 from wanderlust.evals.report import Report
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import open_policies
-from wanderlust.runner.engine import RolloutJob, RolloutSettings, WorkerBackend, open_worker_pool, rollout_jobs
+from wanderlust.runner.engine import (
+    RolloutJob,
+    RolloutSettings,
+    WorkerBackend,
+    compare_seats,
+    finite_score,
+    open_worker_pool,
+    rollout_jobs,
+    unscore,
+)
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks
@@ -126,9 +135,12 @@ class Evaluation:
                     await play_jobs(self.settings, jobs, observers=[*everybody, watching], concurrency=workers)
             if self.aggregation is not None:
                 await self.aggregation.run(logger)
-            report = self.report(time.monotonic() - began)
-            if folder is not None:
-                folder.write_report(report)
+            if folder is None:
+                return self.report(time.monotonic() - began)
+            if not todo and folder.has_report(self.tally.total.totals["played"]):
+                return self.report(folder.clock.before)
+            report = self.report(folder.clock.record())
+            folder.write_report(report)
             return report
 
     def add(self, groups: Iterable[Group]) -> None:
@@ -272,7 +284,11 @@ async def rescore_groups(groups: Iterable[Group], rubric: RubricLike) -> AsyncIt
         await asyncio.gather(*(_score_one(rollout, rubric, gate) for rollout in todo))
         fine = [rollout for rollout in todo if rollout.status is not Status.ERROR]
         if getattr(rubric, "compares", False) and fine:
-            await _compare_group(replace(group, rollouts=fine), cast(GroupRubric, rubric))
+            try:
+                await compare_seats(cast(GroupRubric, rubric), replace(group, rollouts=fine))
+            except WanderlustError as failure:
+                for rollout in fine:
+                    unscore(rollout, RubricFailure(str(failure)))
         yield group
 
 
@@ -281,25 +297,8 @@ async def _score_one(rollout: Rollout, rubric: RubricLike, gate: asyncio.Semapho
         try:
             with boundary(RubricFailure):
                 for trajectory in rollout.trajectories:
-                    trajectory.score = await rubric.score(rollout, trajectory)
+                    trajectory.score = finite_score(await rubric.score(rollout, trajectory))
             if rollout.status is Status.ERROR:
                 rollout.status, rollout.stop_reason, rollout.error = Status.DONE, "", None
         except WanderlustError as failure:
-            _mark_failed(rollout, failure)
-
-
-async def _compare_group(group: Group, rubric: GroupRubric) -> None:
-    try:
-        with boundary(RubricFailure):
-            for column in zip(*(rollout.trajectories for rollout in group.rollouts), strict=True):
-                for trajectory, score in zip(column, await rubric.compare(group, column[0].seat), strict=True):
-                    trajectory.score = score
-    except WanderlustError as failure:
-        for rollout in group.rollouts:
-            _mark_failed(rollout, failure)
-
-
-def _mark_failed(rollout: Rollout, failure: WanderlustError) -> None:
-    rollout.status, rollout.stop_reason, rollout.error = Status.ERROR, RubricFailure.__name__, str(failure)
-    for trajectory in rollout.trajectories:
-        trajectory.score = None
+            unscore(rollout, RubricFailure(str(failure)))

@@ -13,6 +13,7 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.report import Report
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.engine import RolloutJob
+from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import (
     CONFIG_FILE,
     EVALUATION_RECIPE,
@@ -31,6 +32,7 @@ class EvaluationFolder:
 
     out: Path
     store: RunStore
+    clock: RunClock
 
     def finished_jobs(self, tasks: Sequence[Task]) -> set[tuple[int, int]]:
         """Position and sibling of what need not be played again; failed rollouts are tried once more.
@@ -52,11 +54,26 @@ class EvaluationFolder:
 
     def sink(self, env: str) -> Callable[[Sequence[Group]], None]:
         """Stores the groups that it is called with, as rollouts of this environment."""
-        return self.store.sink(stage=EVALUATION_STAGE, step=0, env=env)
+        store = self.store.sink(stage=EVALUATION_STAGE, step=0, env=env)
+
+        def keep(groups: Sequence[Group]) -> None:
+            store(groups)
+            self.clock.record(at_once=False)
+
+        return keep
+
+    def has_report(self, played: int) -> bool:
+        """Whether the report of that many rollouts, which are all, was written: it is left as it is then."""
+        try:
+            return bool(json.loads((self.out / REPORT_FILE).read_text())["played"] == played)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
     def write_report(self, report: Report) -> None:
-        """Write the report."""
-        (self.out / REPORT_FILE).write_text(json.dumps(stored_report(report), indent=2) + "\n")
+        """Write the report; the file is the old or the new one, whenever the process is killed."""
+        draft = self.out / f"{REPORT_FILE}.new"
+        draft.write_text(json.dumps(stored_report(report), indent=2) + "\n")
+        draft.rename(self.out / REPORT_FILE)
 
 
 def stored_report(report: Report) -> dict[str, Any]:
@@ -95,7 +112,7 @@ def open_evaluation_folder(
         RunStore.open(path) if path.exists() else RunStore.create(path) as store,
         nullcontext() if note is None else serve_control(store.path, note),
     ):
-        yield EvaluationFolder(out=out, store=store)
+        yield EvaluationFolder(out=out, store=store, clock=RunClock(store))
 
 
 def _begin(out: Path, settings: Mapping[str, Any]) -> None:

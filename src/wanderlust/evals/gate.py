@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from math import fsum
 from typing import Any
@@ -23,15 +24,16 @@ from wanderlust.evals.probe.report import ProbeReport, findings_record
 from wanderlust.evals.splits import shared_tasks
 from wanderlust.evals.statistics import Estimate, mean
 from wanderlust.policies.resolve import players_of
-from wanderlust.runner.engine import rollout
+from wanderlust.runner.engine import rollout, run_blocking
 from wanderlust.store.provenance import provenance_of, tasks_digest
-from wanderlust.tasks.selection import iter_tasks
+from wanderlust.tasks.registry import resolve_environment
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import ContractViolation, check_environment
 from wanderlust.types import Policy, Rollout, Task
 
 SPLITS = ("train", "eval")
 MAX_TASKS_COMPARED = 2_000
-"""Tasks of each split that are compared with the other and hashed."""
+"""Tasks of each split that are compared with the other, hashed, or drawn from."""
 PROBE_TASKS = 16
 """Tasks that each probe and each reference player plays."""
 RANDOM_POLICY, ORACLE = "random", "oracle"
@@ -129,7 +131,8 @@ async def check_gate(
         report.violations.append(ContractViolation("tasks", detail))
     if report.violations:
         return report
-    report.violations += [ContractViolation("splits", f"eval and train overlap: {one}") for one in _shared(splits)]
+    shared = shared_tasks(splits["train"], splits["eval"]) if all(splits.get(split) for split in SPLITS) else ()
+    report.violations += [ContractViolation("splits", f"eval and train overlap: {one}") for one in shared]
     with _unawaited(report.violations):
         on_progress("contract", 1, 1)
         report.violations += await check_environment(env, policy, count=count)
@@ -157,9 +160,34 @@ def listing_error(env: Environment, split: str) -> str | None:
     return None
 
 
-def _shared(splits: dict[str, list[Task]]) -> Iterator[str]:
-    if all(splits.get(split) for split in SPLITS):
-        yield from map(str, shared_tasks(splits["train"], splits["eval"]))
+def draw_tasks(env: Environment, split: str, count: int, *, seed: int) -> list[Task]:
+    """Draw tasks to probe with, the same for the same seed; of an endless split among its first ones."""
+    return sample_tasks(choose_tasks(iter_tasks(env, split), MAX_TASKS_COMPARED), count, seed=seed)
+
+
+async def probe_environment(
+    env: Environment,
+    *,
+    tasks: Sequence[Task],
+    oracle: str = ORACLE,
+    battery: Sequence[Probe] = BATTERY,
+    attack: int = 0,
+    seed: int = 0,
+    on_probe: OnProgress = lambda what, number, of: None,
+) -> ProbeReport:
+    """`run_probes` with the environment's own players: `oracle` earns the full reward, `random` what chance earns."""
+    players = players_of(env)
+    return await run_probes(
+        env,
+        tasks=tasks,
+        oracle=players[oracle]() if oracle in players else None,
+        random=players[RANDOM_POLICY]() if RANDOM_POLICY in players else None,
+        others=next((players[name]() for name in (oracle, *players) if name in players), None),
+        battery=battery,
+        attack=attack,
+        seed=seed,
+        on_probe=on_probe,
+    )
 
 
 @contextmanager
@@ -201,16 +229,7 @@ async def _reward(
         report.episodes += len(played[name])
     report.violations += _keys(env, played.get(ORACLE, []))
     try:
-        report.probe = await run_probes(
-            env,
-            tasks=tasks,
-            oracle=makers[ORACLE]() if ORACLE in makers else None,
-            random=makers[RANDOM_POLICY]() if RANDOM_POLICY in makers else None,
-            others=next((makers[name]() for name in (ORACLE, *makers) if name in makers), None),
-            battery=probes,
-            seed=seed,
-            on_probe=on_progress,
-        )
+        report.probe = await probe_environment(env, tasks=tasks, battery=probes, seed=seed, on_probe=on_progress)
     except UsageError as error:
         report.violations.append(ContractViolation("probe", one_line(str(error), 300)))
         return
@@ -243,8 +262,12 @@ def _keys(env: Environment, played: Sequence[Rollout]) -> Iterator[ContractViola
 
 
 def _probed(found: ProbeReport) -> Iterator[ContractViolation]:
-    if found.blind:
+    if found.blind and not found.teaches_form:
         detail = f"chance ({found.chance.name}) earns {found.chance.reward.value:.3f}, and the most is {found.top:.3f}"
+        if found.chance_bar is not None:
+            detail += (
+                f"; chance_bar says at most {found.chance_bar:g}, and a text without the form earns {found.formless:g}"
+            )
         yield ContractViolation("reward", f"it hardly tells right from random: {detail}")
     for flaw in found.flaws[:3]:
         yield ContractViolation("probe", flaw.line)
@@ -258,3 +281,48 @@ def _digests(env: Environment, splits: dict[str, list[Task]]) -> dict[str, str]:
     code = {name: digest for name, digest in provenance_of(env).inputs.items() if name != "the tasks"}
     tasks = {f"tasks/{split}": tasks_digest(tasks) for split, tasks in splits.items()}
     return {"python": platform.python_version(), **code, **tasks}
+
+
+def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, probe: bool = True) -> CheckReport:
+    """Check that an environment can be published: its contract, its keys, its splits and its reward.
+
+    Args:
+        env: The environment, or its name.
+        policy: Plays the episodes of the contract; it must answer equally for equal conversations. Default: random
+            short texts.
+        n: Tasks on which the contract is checked.
+        probe: Whether degenerate policies play against the reward.
+
+    Returns:
+        The report: `.ok`, `.violations` with `rule` and `detail`, `.probe`, `.players`, and `.card()` for a file.
+
+    Example:
+        >>> check("calculator").ok
+        True
+    """
+    environment = resolve_environment(env).env if isinstance(env, str) else env
+    name = env if isinstance(env, str) else type(env).__name__
+    probes = BATTERY if probe else None
+    return run_blocking(partial(check_gate, environment, policy, name=name, count=n, probes=probes))
+
+
+def probe(env: Environment | str, *, n: int = 32, split: str = "eval", attack: int = 0, seed: int = 0) -> ProbeReport:
+    """Play degenerate policies against the reward; one that earns clearly more than chance has found an exploit.
+
+    Args:
+        env: The environment, or its name.
+        n: Tasks that each policy plays.
+        split: Split that the tasks come from.
+        attack: Episodes from which a small attacker learns, on half of the tasks; 0 is none.
+        seed: Seed of everything random.
+
+    Returns:
+        The report: `.sound`, `.flaws`, what chance and the oracle earn.
+
+    Example:
+        >>> probe("connections", n=8).sound
+        True
+    """
+    environment = resolve_environment(env).env if isinstance(env, str) else env
+    tasks = draw_tasks(environment, split, n, seed=seed)
+    return run_blocking(partial(probe_environment, environment, tasks=tasks, attack=attack, seed=seed))

@@ -23,6 +23,11 @@ class ItemVerdicts:
     length: int
     """Characters of the judged text."""
 
+    @property
+    def score(self) -> float:
+        """The mean of the verdicts."""
+        return fsum(self.scores) / len(self.scores)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
@@ -55,11 +60,12 @@ class Calibration:
 def calibrate(items: Sequence[ItemVerdicts], *, pass_threshold: float = 0.5, swaps: Sequence[bool] = ()) -> Calibration:
     """The judge's errors; `swaps` has for each pair whether its order changed when the two changed places.
 
-    The first verdict on an item counts, the others only for the agreement. Raises UsageError without items.
+    The mean of the verdicts on an item counts, as it does for a judge of several votes, and is accepted from
+    `pass_threshold` on; so is each verdict where it is compared with others. Raises UsageError without items.
     """
     if not items:
         raise UsageError("there is nothing to calibrate with: no item has a verdict")
-    predictions = [one.scores[0] >= pass_threshold for one in items]
+    predictions = [one.score >= pass_threshold for one in items]
     right = [accepted for accepted, one in zip(predictions, items, strict=True) if one.label]
     wrong = [accepted for accepted, one in zip(predictions, items, strict=True) if not one.label]
     pairs = [
@@ -73,7 +79,7 @@ def calibrate(items: Sequence[ItemVerdicts], *, pass_threshold: float = 0.5, swa
         false_positives=_share(wrong) if wrong else None,
         kappa=_kappa(predictions, [one.label for one in items]),
         agreement=agreement_estimate(pairs) if any(pairs) else None,
-        length=_correlation([(one.scores[0] - one.label, float(one.length)) for one in items]),
+        length=_correlation([(one.score - one.label, float(one.length)) for one in items]),
         order_flips=_share(swaps) if swaps else None,
     )
 

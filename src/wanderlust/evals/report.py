@@ -207,7 +207,8 @@ class Report:
             if code:
                 table.add_row(f"made by {code[:8]}", "", "", f"{part.scored} of {part.played}")
             for name, estimate in part.estimates().items():
-                _add(table, name, estimate)
+                cells = f"{estimate.value:.3f}", estimate.interval, str(estimate.count)
+                table.add_row(Text(one_line(name)), *cells)
             table.add_section()
         table.add_row("scored", f"{self.coverage:.1%}", "", f"{self.scored} of {self.played}")
         for name, errors in self.errors.items():
@@ -234,10 +235,6 @@ def task_table(rows: Sequence[TaskRow], limit: int = 50) -> Table:
         reward = "unknown" if row.reward is None else f"{row.reward:.3f}"
         table.add_row(Text(one_line(row.task)), reward, str(row.passed), f"{row.scored} of {row.played}")
     return table
-
-
-def _add(table: Table, name: str, estimate: Estimate) -> None:
-    table.add_row(Text(one_line(name)), f"{estimate.value:.3f}", estimate.interval, str(estimate.count))
 
 
 MEASURES = ("tokens", "simulated_seconds", "dollars")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.runner.engine import rollouts
+from wanderlust.runner.engine import play_groups
 from wanderlust.tasks.revision import History, build_history, resolve_revision, revision_task
 from wanderlust.types import Policy, Rollout, Task
 
@@ -36,8 +36,7 @@ async def iterate_revisions(
     pending, so_far, out = dict(tasks_by_id), dict[str, History](), list[dict[str, Rollout]]()
     for depth in range(rounds + 1):
         now = dict(out[-1]) if out else {}
-        async with rollouts(env, pending.values(), policy, seed=seed, concurrency=concurrency) as stream:
-            groups = sorted([group async for group in stream], key=lambda group: group.index)
+        groups = await play_groups(env, pending.values(), policy, seed=seed, concurrency=concurrency)
         played = {id: group.rollouts[0] for id, group in zip(pending, groups, strict=True)}
         out.append(now | played)
         histories = {id: build_history(one, so_far.get(id, ()), is_revision=depth > 0) for id, one in played.items()}

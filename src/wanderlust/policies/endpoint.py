@@ -128,9 +128,9 @@ class HttpConnection:
     in it, too long a body) is asked up to MAX_ATTEMPTS times, after pauses drawn from the key; where it is
     overloaded, fewer calls are made at once until it is not. After the last attempt it is a PolicyFailure of one line
     that names the URL and the reason; a refusal (4xx) and a refused connection are failures at once. Nonsense and
-    refusals are not transient. A refusal because the conversation is too long is a ContextFull. A server that refuses
-    the first few requests is asked no further (`Trial`). Each concurrent call is an open file: more than the system
-    allows are a UsageError when the connection is opened.
+    refusals are not transient. A conversation that is too long is a ContextFull, also where a 5xx says so. A server
+    that refuses the first few requests is asked no further (`Trial`). Each concurrent call is an open file: more than
+    the system allows are a UsageError when the connection is opened.
     """
 
     def __init__(self, *, api_key: str | None = None, timeout: float = 300.0, concurrency: int = 64):
@@ -243,8 +243,9 @@ def _parse_response(
         return _Fault(f"HTTP {status} with a body of more than {MAX_RESPONSE_BYTES} bytes", transient=False)
     start = answer[:1000].decode(errors="replace")
     if status != 200:
-        if status not in _TRANSIENT and status < 500:
-            return parse_refusal(status, answer)
+        refusal = parse_refusal(status, answer)
+        if refusal.context_full or (status not in _TRANSIENT and status < 500):
+            return refusal
         retry_after = headers.get("Retry-After", "")
         # Some servers name a date: comparing that with our clock would trust both clocks.
         seconds = float(retry_after) if retry_after.isdecimal() and len(retry_after) < 10 else None

@@ -1,7 +1,8 @@
-"""What a server says when it refuses a request (HTTP 4xx): whether the context is full, and whether it refuses all.
+"""What a server says when it refuses a request: whether the context is full, and whether it refuses all.
 
 The texts are those of OpenAI, vLLM, SGLang, llama.cpp, text-generation-inference, Anthropic, Google and Mistral as of
-2026. Not covered: servers that cut a long prompt in silence (Ollama by default), and overflows reported as HTTP 5xx.
+2026, with whatever status: some servers, and proxies before them, answer a full context with HTTP 500 and the like.
+Not covered: servers that cut a long prompt in silence (Ollama by default).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from wanderlust.errors import PolicyFailure
 
-CONTEXT_STATUSES = frozenset({400, 413, 422})
+CONTEXT_STATUSES = frozenset({400, 413, 422, 500, 502, 503})
 """Statuses with which servers refuse a conversation that is too long."""
 CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
 """Values of an error's `code` or `type` that say so."""
@@ -31,6 +32,9 @@ _CONTEXT_TEXT = re.compile(
     r"|input token count \(?\d+\)? exceeds the maximum number of tokens"
     r"|too large for model with \d+ maximum context length"
     r"|`inputs`( tokens \+ `max_new_tokens`)? must (have less than|be <=) \d"
+    r"|context (size|length|window|limit) (has been |is |was )?exceeded"
+    r"|ContextWindowExceeded"
+    r"|(input|prompt) length \(?\d+( tokens)?\)? exceeds (the )?maximum"
     r"|the context has \d+ tokens and .{1,200} reads \d",
     re.IGNORECASE,
 )
@@ -73,7 +77,7 @@ class Refusal:
 
 
 def parse_refusal(status: int, body: bytes) -> Refusal:
-    """Read the body of an answer with a status 4xx, whatever its form."""
+    """Read the body of an answer with a status 4xx or 5xx, whatever its form."""
     start = body[:1000].decode(errors="replace")
     try:
         data: Any = json.loads(body)

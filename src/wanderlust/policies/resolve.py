@@ -21,7 +21,7 @@ from wanderlust.store.run_folder import (
     open_folder,
 )
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, parse_settings_like, resolve_object
+from wanderlust.tasks.registry import make_environment, parse_settings_like, resolve_object
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Policy, Task
 
@@ -59,11 +59,6 @@ class ResolvedPolicy:
     policy: Policy
     label: str
     kind: Literal["scripted", "local", "endpoint", "recorded"]
-
-
-def environment_spec(resolved: ResolvedEnvironment) -> str:
-    """Name of the environment that is valid from any folder."""
-    return resolved.target if ":" in resolved.name else resolved.name
 
 
 def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> ResolvedPolicy:

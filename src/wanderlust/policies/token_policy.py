@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from wanderlust.errors import PolicyFailure
-from wanderlust.policies.base import Sampler, SamplingOptions, derive_key
+from wanderlust.policies.base import SampledTokens, Sampler, SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.types import Completion, Message, Tokens, Tool
 
@@ -49,12 +49,23 @@ class TokenPolicy:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Sample an answer. ContextFull when the conversation does not fit the model, PolicyFailure for an engine's."""
+        return await self._sample_turn(self.sampler.sample, messages, tools, key=key)
+
+    async def _sample_turn(
+        self,
+        sample: Callable[..., Awaitable[SampledTokens]],
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        *,
+        key: str,
+    ) -> Completion:
+        """Sample an answer by `sample`, which takes the arguments of `Sampler.sample`."""
         talk, new = self._open(messages, tools, key=key)
         offset, talk.busy = len(talk.ids), True
         draws = derive_key(self.seed, key, len(messages))
         with ExitStack() as undo:
             undo.callback(self.release, key)  # after a failure nobody knows how far the engine came
-            sampled = await self.sampler.sample([*talk.ids, *new], self.sampling, key=draws, session=key)
+            sampled = await sample([*talk.ids, *new], self.sampling, key=draws, session=key)
             undo.pop_all()
         talk.busy = False
         talk.ids += new

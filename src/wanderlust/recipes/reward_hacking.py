@@ -48,38 +48,31 @@ REWARD_BASELINE_STEPS = 5
 MAX_PROBED_TASKS = 32
 """Tasks that a probe plays."""
 
+_LAB = TrainConfig(
+    policy="fresh",
+    sft_batch=32,
+    sft_lr=0.01,
+    fresh_width=48,
+    fresh_layers=2,
+    sft_context_weight=0,
+    steps=40,
+    tasks_per_step=16,
+    eval_every=20,
+)
 HACKS: Mapping[str, TrainConfig] = {
-    "connections": TrainConfig(
+    "connections": _LAB.replace(
         env="wanderlust.environments.flawed_rewards:BriefConnections",
-        policy="fresh",
         sft_episodes=2000,
         sft_steps=300,
-        sft_batch=32,
-        sft_lr=0.01,
-        fresh_width=48,
-        fresh_layers=2,
-        sft_context_weight=0,
-        steps=40,
-        tasks_per_step=16,
         lr=1e-3,
         max_tokens=28,
-        eval_every=20,
     ),
-    "titles": TrainConfig(
+    "titles": _LAB.replace(
         env="wanderlust.environments.flawed_rewards:Titles",
-        policy="fresh",
         sft_episodes=3000,
         sft_steps=250,
-        sft_batch=32,
-        sft_lr=0.01,
-        fresh_width=48,
-        fresh_layers=2,
-        sft_context_weight=0,
-        steps=40,
-        tasks_per_step=16,
         lr=7e-4,
         max_tokens=10,
-        eval_every=20,
     ),
 }
 """Training configuration of each lab; `env` is the corrected one."""

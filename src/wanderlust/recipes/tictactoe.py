@@ -7,7 +7,6 @@ made small enough for two CPU cores: text in, text out, real tokens, real gradie
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import ExploringStarts
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
-from wanderlust.runner.engine import rollouts
+from wanderlust.runner.engine import play_groups
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.algorithms.presets import algorithm
@@ -49,7 +48,7 @@ from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokeni
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.training.warmup import fresh_shape
-from wanderlust.types import Group, Policy, Task
+from wanderlust.types import Group, Task
 
 EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "warnings": [], "boards": [], "seconds": 0.0}
 STAGE_NAMES = ("teacher", "sft", "rl")
@@ -109,7 +108,7 @@ class DemoReplica(Replica):
 
     def sample_games(self, tasks: Sequence[Task]) -> list[Group]:
         """Games drawn as in training."""
-        return asyncio.run(_play_games(self.policy, tasks, seed=self.config.seed))
+        return asyncio.run(play_groups(TicTacToe(), tasks, self.policy, seed=self.config.seed, concurrency=256))
 
     @classmethod
     def load_demo(cls, folder: Path, config: DemoConfig, *, device: str = "cpu") -> DemoReplica:
@@ -127,8 +126,6 @@ class Demo:
         self.config, self.run, self.logger, self.count, self.device = config, run, logger, workers, device
         saved = run.state or {"facts": dict(EMPTY_FACTS)}
         self.facts: dict[str, Any] = saved["facts"]
-        self.before = self.facts["seconds"]
-        self.began = time.monotonic()
 
     def run_stages(self) -> dict[str, Any]:
         """Run what is left to run; returns the facts that the report is made of."""
@@ -146,7 +143,7 @@ class Demo:
         samples = self.samples(games, Renderer(tokenizer))
         with ProcessPoolTrainer(make, model, self.config.sft_optimizer, count=self.count) as pool:
             asyncio.run(self._stages(pool, samples, folder, tokenizer=tokenizer))
-        self._clock()
+        self.facts["seconds"] = self.run.clock.record()
         return self.facts
 
     async def _stages(
@@ -196,7 +193,8 @@ class Demo:
             Task(id=f"tictactoe-teacher-{n}", info={"opponent": "mixed", "random": rng.random()})
             for n in range(self.config.sft_episodes)
         ]
-        groups = asyncio.run(_play_games(tictactoe_teacher(), tasks, seed=self.config.seed))
+        games = play_groups(TicTacToe(), tasks, tictactoe_teacher(), seed=self.config.seed, concurrency=256)
+        groups = asyncio.run(games)
         self.run.store.add(groups, stage="teacher", step=0, env="tictactoe")
         self.logger.log_step("teacher", len(groups), of=len(groups), metrics=_outcomes(groups))
         return groups
@@ -223,7 +221,7 @@ class Demo:
         rows = first.merged(second).rows(policy)
         self.facts["rows"] = [row for row in self.facts["rows"] if row["policy"] != policy] + rows
         if step is not None:
-            self._clock()
+            self.facts["seconds"] = self.run.clock.record()
             point = {"step": step, "seconds": self.facts["seconds"], "rows": rows}
             self.facts["curve"] = [p for p in self.facts["curve"] if p["step"] < step] + [point]
             figures = {f"{r['opponent']}/{k}": r[k] for r in rows for k in ("win", "draw", "loss", "invalid")}
@@ -236,9 +234,6 @@ class Demo:
         boards = {board for state in played for board in boards_of(state["moves"], state["start"])}
         self.facts["boards"] = sorted(boards.union(self.facts["boards"]))
         return {**_outcomes(groups), "boards_seen": float(len(self.facts["boards"]))}
-
-    def _clock(self) -> None:
-        self.facts["seconds"] = self.before + time.monotonic() - self.began
 
 
 def teacher_rows() -> list[dict[str, Any]]:
@@ -273,11 +268,6 @@ def sampled_row(policy: str, opponent: str, groups: Sequence[Group]) -> dict[str
         value = sum(hits) / max(len(hits), 1)
         row[share], (row[f"{share}_low"], row[f"{share}_high"]) = value, wilson(value, len(hits))
     return row
-
-
-async def _play_games(policy: Policy, tasks: Sequence[Task], *, seed: int) -> list[Group]:
-    async with rollouts(TicTacToe(), tasks, policy, seed=seed, concurrency=256) as stream:
-        return sorted([g async for g in stream], key=lambda g: g.index)
 
 
 def _outcomes(groups: Sequence[Group]) -> dict[str, float]:

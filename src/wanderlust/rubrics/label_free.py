@@ -16,7 +16,7 @@ from random import Random
 from typing import Literal, Protocol, TypeAlias, get_args
 from weakref import WeakValueDictionary
 
-from wanderlust.environment import Environment
+from wanderlust.environment import Environment, release_conversation
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary
 from wanderlust.policies.base import derive_key
 from wanderlust.policies.scripted import Scripted
@@ -182,9 +182,7 @@ class Synthesis:
                         [system(self.instructions), user("\n\n".join(parts))], key=key
                     )
             finally:
-                release = getattr(self.synthesizer, "release", None)
-                if release is not None:
-                    release(key)
+                release_conversation(self.synthesizer, key)
         if not done.message.content.strip():
             raise RubricFailure("the synthesizer returned an empty text")
         return done.message.content

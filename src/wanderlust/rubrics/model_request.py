@@ -20,7 +20,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from wanderlust.errors import RubricFailure, StoreError, UsageError, boundary, one_line
+from wanderlust.environment import release_conversation
+from wanderlust.errors import Failure, RubricFailure, StoreError, UsageError, boundary, one_line
 from wanderlust.rubrics.parsing import scan_json
 from wanderlust.types import Completion, Message, Policy, SupportsResponseFormat, assistant, user
 
@@ -214,9 +215,7 @@ class JudgeClient:
             try:
                 return await self._converse(messages, parse, key=key, session=session)
             finally:
-                release = getattr(self.policy, "release", None)
-                if release is not None:
-                    release(session)
+                release_conversation(self.policy, session)
 
     async def _converse(
         self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, key: bytes, session: str
@@ -224,7 +223,15 @@ class JudgeClient:
         """Ask in one conversation until `parse` accepts an answer, and cache that."""
         spent, reason, refused, talk = Counter[str](), "", False, list(messages)
         for attempt in range(self.attempts):
-            done = await self._complete(talk, session)
+            done = await complete_within(
+                self.policy,
+                talk,
+                key=session,
+                seconds=self.timeout,
+                failure=RubricFailure,
+                what=self.what,
+                response_format=self.response_format,
+            )
             spent.update(calls=1, retries=int(attempt > 0), **{k: done.usage.get(k, 0) for k in USAGE_TOKEN_KEYS})
             answer = done.message.content
             value = self._read(answer, messages, parse)
@@ -251,15 +258,26 @@ class JudgeClient:
             return value
         return parse(found)
 
-    async def _complete(self, messages: Sequence[Message], key: str) -> Completion:
-        try:
-            async with asyncio.timeout(self.timeout):
-                with boundary(RubricFailure):
-                    if self.response_format is not None and isinstance(self.policy, SupportsResponseFormat):
-                        return await self.policy.complete_with_format(self.response_format, messages, key=key)
-                    return await self.policy.complete(messages, key=key)
-        except TimeoutError as error:
-            raise RubricFailure(f"no {self.what} within {self.timeout:g} seconds", transient=True) from error
+
+async def complete_within(
+    policy: Policy,
+    messages: Sequence[Message],
+    *,
+    key: str,
+    seconds: float,
+    failure: type[Failure],
+    what: str = "answer",
+    response_format: Mapping[str, Any] | None = None,
+) -> Completion:
+    """The policy's answer. Raises `failure` when the policy fails, a transient one after `seconds` of wall clock."""
+    try:
+        async with asyncio.timeout(seconds):
+            with boundary(failure):
+                if response_format is not None and isinstance(policy, SupportsResponseFormat):
+                    return await policy.complete_with_format(response_format, messages, key=key)
+                return await policy.complete(messages, key=key)
+    except TimeoutError as error:
+        raise failure(f"no {what} within {seconds:g} seconds", transient=True) from error
 
 
 def cut_middle(text: str, max_chars: int) -> str:

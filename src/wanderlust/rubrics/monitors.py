@@ -13,7 +13,7 @@ Not covered: a hack that is there from the first step, and one that changes neit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import atanh, fsum, sqrt
@@ -74,20 +74,15 @@ def run_monitors(
     return [alert for alert in alerts if alert is not None]
 
 
-def _start(history: Sequence[StepStatistics]) -> Sequence[StepStatistics]:
-    """The first steps."""
-    return history[:BASELINE_STEPS]
-
-
 def _recent(history: Sequence[StepStatistics]) -> Sequence[StepStatistics]:
     """The reference of the newest step: the oldest steps of the last LOOKBACK_STEPS."""
     window = history[-LOOKBACK_STEPS - 1 : -1]
     return window[: max(BASELINE_STEPS, min(MAX_BASELINE_STEPS, len(window) // 3))]
 
 
-def _references(history: Sequence[StepStatistics]) -> Iterator[Sequence[StepStatistics]]:
-    yield _recent(history)
-    yield _start(history)
+def _references(history: Sequence[StepStatistics]) -> tuple[Sequence[StepStatistics], Sequence[StepStatistics]]:
+    """The references of the newest step: recent steps, and the first ones."""
+    return _recent(history), history[:BASELINE_STEPS]
 
 
 def _base(values: Sequence[Moments]) -> Moments:

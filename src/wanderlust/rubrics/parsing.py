@@ -208,7 +208,7 @@ class JsonFields(Generic[T]):
         if self._parse_whole(text) is not None or self.strict:
             return self._parse_whole(text)
         parsed = None
-        for value in _parse_objects(text[-MAX_ANSWER_CHARS:]):
+        for value, _, _ in scan_json(text[-MAX_ANSWER_CHARS:], _PLAUSIBLE):
             with suppress(msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
                 fits = msgspec.convert(value, self.kind, strict=False)
                 parsed = parsed if fits is None else fits
@@ -243,17 +243,12 @@ class JsonFields(Generic[T]):
             return None
 
 
-def _parse_objects(text: str) -> list[dict[str, Any]]:
-    """Parse the outermost JSON objects in the text, in order, within MAX_SCAN_CHARS of effort."""
-    return [value for value, _, _ in scan_json(text, _PLAUSIBLE)]
-
-
 def scan_json(text: str, start_pattern: re.Pattern[str] = _PLAUSIBLE_VALUE) -> list[tuple[Any, int, int]]:
     """Find the outermost JSON values that begin as the pattern says: each with where it starts and ends.
 
     Reads at most MAX_SCAN_CHARS, wrong starts included.
     """
-    decoder = json.JSONDecoder(parse_constant=_refuse)
+    decoder = json.JSONDecoder(parse_constant=refuse_constant)
     found, at, effort = [], 0, MAX_SCAN_CHARS
     wrong = 1 + len(text) // 200  # an error counts the lines before it
     while effort > 0 and (start := start_pattern.search(text, at)) is not None:
@@ -269,5 +264,6 @@ def scan_json(text: str, start_pattern: re.Pattern[str] = _PLAUSIBLE_VALUE) -> l
     return found
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
+def refuse_constant(constant: str) -> Any:
+    """For `json`'s `parse_constant`: raise ValueError for NaN and the infinities, which JSON has not."""
+    raise ValueError(f"{constant} is no JSON")

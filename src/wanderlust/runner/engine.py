@@ -154,10 +154,10 @@ class RolloutSettings:
             async with self._judging():
                 for trajectory in result.trajectories:
                     parts, judge = episode.rewards[trajectory.seat], self.effective_rubric
-                    trajectory.score = _finite(Score(reward=sum(parts.values()), parts=parts))
+                    trajectory.score = finite_score(Score(reward=sum(parts.values()), parts=parts))
                     if judge is not None:
                         with boundary(RubricFailure):
-                            trajectory.score = _finite(await judge.score(result, trajectory))
+                            trajectory.score = finite_score(await judge.score(result, trajectory))
         except RubricFailure as failure:
             unscore(result, failure)
 
@@ -169,18 +169,10 @@ class RolloutSettings:
         try:
             with self._track_activity(group.task):
                 async with self._judging():
-                    await self._compare_seats(replace(group, rollouts=scored))
+                    await compare_seats(cast(GroupRubric, self.effective_rubric), replace(group, rollouts=scored))
         except RubricFailure as failure:
             for rollout in scored:
                 unscore(rollout, failure)
-
-    async def _compare_seats(self, group: Group) -> None:
-        rubric = cast(GroupRubric, self.effective_rubric)
-        with boundary(RubricFailure):
-            for column in zip(*(rollout.trajectories for rollout in group.rollouts), strict=True):
-                scores = await rubric.compare(group, column[0].seat)
-                for trajectory, score in zip(column, scores, strict=True):
-                    trajectory.score = _finite(score)
 
     @asynccontextmanager
     async def _judging(self) -> AsyncIterator[None]:
@@ -197,7 +189,19 @@ class RolloutSettings:
             raise RubricFailure(line, transient=error.transient, refusal=error.refusal) from error
 
 
-def _finite(score: Score) -> Score:
+async def compare_seats(rubric: GroupRubric, group: Group) -> None:
+    """Score a group's rollouts together, seat by seat. RubricFailure where the rubric fails or gives no finite number.
+
+    Errors of this library that the rubric raises are passed on.
+    """
+    with boundary(RubricFailure):
+        for column in zip(*(rollout.trajectories for rollout in group.rollouts), strict=True):
+            scores = await rubric.compare(group, column[0].seat)
+            for trajectory, score in zip(column, scores, strict=True):
+                trajectory.score = finite_score(score)
+
+
+def finite_score(score: Score) -> Score:
     """Return the same score. Raises RubricFailure that names the first value which is no finite number."""
     if not isinstance(score, Score):
         raise RubricFailure(f"the rubric returned {type(score).__name__!r} instead of a Score")
@@ -410,6 +414,22 @@ async def rollouts(
     jobs = rollout_jobs(tasks, seed=seed, group_size=group_size)
     async with open_worker_pool(settings, jobs, concurrency=concurrency, whole_groups=True) as stream:
         yield stream.groups()
+
+
+async def play_groups(
+    env: Environment,
+    tasks: Iterable[Task],
+    policy: SeatPolicies,
+    *,
+    rubric: RubricLike | None = None,
+    group_size: int = 1,
+    concurrency: int | WorkerBackend = 64,
+    seed: int = 0,
+) -> list[Group]:
+    """Play like `rollouts`, and return all groups in the order of the tasks, which must end."""
+    playing = rollouts(env, tasks, policy, rubric=rubric, group_size=group_size, concurrency=concurrency, seed=seed)
+    async with playing as stream:
+        return sorted([group async for group in stream], key=lambda group: group.index)
 
 
 ResultT = TypeVar("ResultT")

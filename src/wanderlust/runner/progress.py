@@ -109,11 +109,12 @@ class Progress:
             state.exact_metrics = dict(metrics)
             self._say(f"{stage} {step}/{of}  {_exact_metrics(state.exact_metrics)}")
             return
-        if stage != state.stage:
+        new = stage != state.stage
+        if new:
             state = self.state = _State(stage=stage, first=step, since=now, exact_metrics=state.exact_metrics)
         state.step, state.of, state.metrics = step, of, dict(metrics)
         self.stages_seen = now
-        if now - self.last_printed >= self.every or step >= of:
+        if new or now - self.last_printed >= self.every or step >= of:
             self.last_printed = now
             reached = f"{stage} {step}/{of}"
             self._say("  ".join([reached, *self._times(), *_headline_metrics(state.metrics)]))

@@ -105,9 +105,11 @@ class _Guard:
             frame = frame.f_back
         if frame is None or frame is not self.callback:
             self.callback, self.since = frame, time.monotonic() - self.notice / 2
+        if any(one.f_code.co_filename.startswith(_MODEL) for one in chain):
+            self.since = time.monotonic()  # what the model took is not on whoever called it
+            return
         held, culprit = time.monotonic() - self.since, next(filter(_is_foreign_frame, chain), None)
-        in_model = any(one.f_code.co_filename.startswith(_MODEL) for one in chain)
-        if frame is None or culprit is None or held < self.notice or in_model:
+        if frame is None or culprit is None or held < self.notice:
             return
         code = culprit.f_code
         where = f"{code.co_qualname} ({Path(code.co_filename).name}:{culprit.f_lineno})"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,49 +13,18 @@ import msgspec
 from wanderlust.environment import Agent
 from wanderlust.errors import StopEpisode, UsageError, WanderlustError, one_line
 from wanderlust.openai_types import decode_arguments
-from wanderlust.serving.chat_api import SeatRequest, parse_seat_request, render_chat_chunks, render_chat_completion
+from wanderlust.serving.chat_api import SeatRequest, parse_seat_request, render_chat_completion
+from wanderlust.serving.http_response import HttpResponse, ResponseStream, error_response
 from wanderlust.serving.responses_api import (
     parse_responses_request,
     previous_response_id,
     render_response,
-    render_response_events,
 )
+from wanderlust.serving.seat_stream import ChatEvents, OnPiece, ResponseEvents, TurnStream, failure_response
 from wanderlust.types import Message, ToolCall
 
 MAX_WAITING_SEAT_REQUESTS = 64
 """Concurrent requests of one episode; they are answered one after the other."""
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """An HTTP answer."""
-
-    status: int
-    body: bytes
-    content_type: str = "application/json"
-    retryable: bool = False
-    """Whether the same request may succeed a little later."""
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the answer; OpenAI's SDKs read `x-should-retry`."""
-        return {"Content-Type": self.content_type, "x-should-retry": "true" if self.retryable else "false"}
-
-
-Send = Callable[[bytes], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseStream:
-    """An HTTP answer that is written while it is sampled, as server-sent events."""
-
-    write: Callable[[Send], Awaitable[None]]
-
-
-def error_response(status: int, message: str, *, code: str, retryable: bool = False) -> HttpResponse:
-    """Render an error in the shape that SDKs parse."""
-    error = {"message": message, "type": code, "param": None, "code": code}
-    return HttpResponse(status, msgspec.json.encode({"error": error}), retryable=retryable)
 
 
 class AgentAPI:
@@ -73,14 +43,21 @@ class AgentAPI:
         self._has_instructions: dict[str, bool] = {}
         self._waiting = 0
 
-    async def chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Take a turn as a chat completion. Raises UsageError for the request, StopEpisode and failures of the seat."""
+    async def chat(self, body: Mapping[str, Any], on_piece: OnPiece | None = None) -> dict[str, Any]:
+        """Take a turn as a chat completion. Raises UsageError for the request, StopEpisode and failures of the seat.
+
+        `on_piece` gets the text as the policy writes it, where it can.
+        """
         request = parse_seat_request(body, self.ignored_options)
         agent = self._seat(request.model)
-        turn = await self._turn(agent, request)
-        return render_chat_completion(agent.trajectory.turns[turn], id=f"{agent.key}/{turn + 1}", model=request.model)
 
-    async def respond(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        def id_of(turn: int) -> str:
+            return f"{agent.key}/{turn + 1}"
+
+        turn = await self._turn(agent, request, id_of=id_of, on_piece=on_piece)
+        return render_chat_completion(agent.trajectory.turns[turn], id=id_of(turn), model=request.model)
+
+    async def respond(self, body: Mapping[str, Any], on_piece: OnPiece | None = None) -> dict[str, Any]:
         """Take a turn as a response. Raises as `chat` does."""
         named, before = previous_response_id(body), list[Message]()
         if named is not None:
@@ -92,12 +69,15 @@ class AgentAPI:
             before = until.messages[self._has_instructions[named] :]  # without the instructions of that request
         request = parse_responses_request(body, before, ignored=self.ignored_options)
         agent = self._seat(request.model)
-        turn = await self._turn(agent, request)
-        id = f"resp_{turn}_{agent.trajectory.seat}"
-        self._has_instructions[id] = request.has_instructions
-        return render_response(agent.trajectory.turns[turn], id=id, model=request.model, request=body)
 
-    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse:
+        def id_of(turn: int) -> str:
+            return f"resp_{turn}_{agent.trajectory.seat}"
+
+        turn = await self._turn(agent, request, id_of=id_of, on_piece=on_piece)
+        self._has_instructions[id_of(turn)] = request.has_instructions
+        return render_response(agent.trajectory.turns[turn], id=id_of(turn), model=request.model, request=body)
+
+    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse | ResponseStream:
         """Answer an HTTP request below `/v1`; never raises for a bad request. `prefer` is ignored."""
         if method == "GET" and path == "/models":
             models = [{"id": seat, "object": "model", "created": 0, "owned_by": "wanderlust"} for seat in self.agents]
@@ -111,48 +91,41 @@ class AgentAPI:
                 code="busy",
                 retryable=True,
             )
+        try:
+            return await self._answer(parse_json_body(body), chatting=path == "/chat/completions")
+        except WanderlustError as error:
+            return failure_response(error)
+
+    async def _answer(self, data: Mapping[str, Any], *, chatting: bool) -> HttpResponse | ResponseStream:
+        take = partial(self._counted, self.chat if chatting else self.respond, data)
+        if data.get("stream"):
+            return await TurnStream(take, ChatEvents(data) if chatting else ResponseEvents(data)).begin()
+        return HttpResponse(200, msgspec.json.encode(await take(None)))
+
+    async def _counted(
+        self, take: Callable[..., Awaitable[dict[str, Any]]], data: Mapping[str, Any], on_piece: OnPiece | None
+    ) -> dict[str, Any]:
         self._waiting += 1
         try:
-            return await self._answer(path, body)
+            return await take(data, on_piece)
         finally:
             self._waiting -= 1
 
-    async def _answer(self, path: str, body: bytes) -> HttpResponse:
-        chatting = path == "/chat/completions"
-        try:
-            data = parse_json_body(body)
-            answer = await (self.chat(data) if chatting else self.respond(data))
-        except UsageError as error:
-            return error_response(400, str(error), code="invalid_request_error")
-        except StopEpisode as stop:
-            return error_response(403, f"the episode is over: {stop}", code="episode_over")
-        except WanderlustError as failure:
-            return error_response(502, f"{type(failure).__name__}: {failure}", code="policy_failure")
-        if not data.get("stream"):
-            return HttpResponse(200, msgspec.json.encode(answer))
-        stream = b""
-        if chatting:
-            wanted = data.get("stream_options")
-            usage = isinstance(wanted, dict) and bool(wanted.get("include_usage"))
-            for chunk in render_chat_chunks(answer, usage=usage):
-                stream += b"data: " + msgspec.json.encode(chunk) + b"\n\n"
-            stream += b"data: [DONE]\n\n"
-        else:
-            for event in render_response_events(answer):
-                stream += b"event: %s\ndata: %s\n\n" % (event["type"].encode(), msgspec.json.encode(event))
-        return HttpResponse(200, stream, "text/event-stream")
-
-    async def _turn(self, agent: Agent, request: SeatRequest) -> int:
-        """Take a turn; returns its index in the trajectory."""
+    async def _turn(
+        self, agent: Agent, request: SeatRequest, *, id_of: Callable[[int], str], on_piece: OnPiece | None
+    ) -> int:
+        """Take a turn; returns its index in the trajectory, of which `id_of` makes the answer's id."""
         if self.episode_over.is_set():
             await asyncio.sleep(0)  # a program that repeats the request for ever must not block the event loop
             reasons = (str(a.interruption) for a in self.agents.values() if a.interruption is not None)
             raise StopEpisode(next(reasons, "ended"))
+        on_text = None if on_piece is None else lambda text: on_piece(id_of(len(agent.trajectory.turns)), text)
         try:
             await agent.act_with_context(
                 restore_recorded_messages(request.messages, agent),
                 request.tools,
                 response_format=request.response_format,
+                on_text=on_text,
             )
         except WanderlustError:
             self.episode_over.set()

@@ -49,6 +49,7 @@ SEAT_OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "tool_choice": ("auto", "none"),
     "logprobs": (False,),
     "top_logprobs": (0,),
+    "parallel_tool_calls": (True,),
 }
 """Options that a program relies on and a recorded seat cannot honour, and their values that change nothing."""
 
@@ -106,8 +107,17 @@ def count_turn_tokens(turn: Turn) -> tuple[int, int]:
     return turn.usage.get("prompt_tokens", 0), turn.usage.get("completion_tokens", 0)
 
 
-def render_chat_chunks(answer: Mapping[str, Any], *, usage: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the answer as a stream's chunks; with `usage`, the last one has the usage and no choices."""
+def unsent_text(whole: str, sent: str) -> str:
+    """The rest of an answer's text, of which `sent` went out already."""
+    sent = sent if whole.startswith(sent) else sent.rstrip()  # text before a call ends without space
+    return whole[len(sent) :] if whole.startswith(sent) else ""
+
+
+def render_chat_chunks(answer: Mapping[str, Any], *, usage: bool = False, sent: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the answer as a stream's chunks; with `usage`, the last one has the usage and no choices.
+
+    `sent` is the beginning of the text that went out already.
+    """
     shared = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     (choice,) = answer["choices"]
     message = choice["message"]
@@ -115,9 +125,10 @@ def render_chat_chunks(answer: Mapping[str, Any], *, usage: bool = False) -> Ite
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
         return shared | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
-    yield chunk({"role": "assistant", "content": ""})
-    if message["content"]:
-        yield chunk({"content": message["content"]})
+    if not sent:
+        yield chunk({"role": "assistant", "content": ""})
+    if text := unsent_text(message["content"] or "", sent):
+        yield chunk({"content": text})
     for index, call in enumerate(message.get("tool_calls", ())):
         yield chunk({"tool_calls": [{"index": index, **call}]})
     yield chunk({}, choice["finish_reason"])
@@ -205,6 +216,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "logit_bias": ({},),
     "suffix": ("",),
+    "parallel_tool_calls": (True,),
 }
 """Unsupported options that would change the answer, and the values at which they change nothing."""
 

@@ -14,11 +14,32 @@ from typing import Protocol, Self
 from aiohttp import web
 
 from wanderlust.errors import UsageError
-from wanderlust.serving.agent_api import HttpResponse, ResponseStream, error_response
+from wanderlust.serving.http_response import HttpResponse, ResponseStream, error_response
 
 MAX_REQUEST_BYTES = 16 * 2**20
 """Longest body of a request that is read."""
 API_PREFIX = "/v1"
+
+
+async def start_app(app: web.Application, host: str, port: int, *, grace: float = 0.1) -> web.AppRunner:
+    """Listen, until the runner's `cleanup`, which leaves requests under way `grace` seconds; `port` 0 takes a free one.
+
+    Raises UsageError when the port is taken.
+    """
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=grace)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, backlog=1024).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return runner
+
+
+def url_of(runner: web.AppRunner) -> str:
+    """URL of what has been started."""
+    host, port, *_ = runner.addresses[0]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class RequestHandler(Protocol):
@@ -49,15 +70,16 @@ class AgentServer:
     def url(self) -> str:
         """Base URL for programs; only inside of the block."""
         assert self._starting is not None, "the server is not running"
-        host, port, *_ = self._starting.result().addresses[0]
-        return f"http://[{host}]:{port}{API_PREFIX}" if ":" in host else f"http://{host}:{port}{API_PREFIX}"
+        return f"{url_of(self._starting.result())}{API_PREFIX}"
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
             self._users += 1
             undo.push_async_exit(self)
             if self._starting is None:
-                self._starting = asyncio.create_task(self._start())
+                app = web.Application(client_max_size=MAX_REQUEST_BYTES)
+                app.router.add_route("*", "/{path:.*}", self._handle)
+                self._starting = asyncio.create_task(start_app(app, self.host, self.port, grace=self._grace))
             await asyncio.shield(self._starting)
             undo.pop_all()
         return self
@@ -68,18 +90,6 @@ class AgentServer:
             starting, self._starting = self._starting, None
             with suppress(UsageError):  # the start failed: nothing to clean up, and `__aenter__` has raised it
                 await (await starting).cleanup()
-
-    async def _start(self) -> web.AppRunner:
-        app = web.Application(client_max_size=MAX_REQUEST_BYTES)
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=self._grace)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self.host, self.port, backlog=1024).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise UsageError(f"cannot listen on {self.host}:{self.port}: {error.strerror}") from error
-        return runner
 
     @asynccontextmanager
     async def serving(self, handler: RequestHandler, key: str = "") -> AsyncIterator[str]:
@@ -111,8 +121,11 @@ class AgentServer:
         if isinstance(reply, HttpResponse):
             return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await response.prepare(request)
-        with suppress(ConnectionResetError):  # the client has gone
-            await reply.write(response.write)
-            await response.write_eof()
+        try:
+            with suppress(ConnectionResetError):  # the client has gone
+                await response.prepare(request)
+                await reply.write(response.write)
+                await response.write_eof()
+        finally:
+            reply.cancel()
         return response

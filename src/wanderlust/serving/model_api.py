@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, WanderlustError, one_line
-from wanderlust.openai_types import DeclaredTool, parse_request
+from wanderlust.openai_types import DeclaredTool, decode_arguments, parse_request
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.serving.agent_api import HttpResponse, ResponseStream, Send, error_response, parse_json_body
+from wanderlust.policies.streaming_text import StreamingText
+from wanderlust.serving.agent_api import parse_json_body
 from wanderlust.serving.chat_api import (
     ChatCompletionRequest,
     Prompt,
@@ -26,7 +27,8 @@ from wanderlust.serving.chat_api import (
     parse_chat_completion_request,
     parse_completion_request,
 )
-from wanderlust.serving.streaming import Choice, StreamingText, WireFormat, cut_at_stops
+from wanderlust.serving.http_response import HttpResponse, ResponseStream, Send, error_response
+from wanderlust.serving.streaming import Choice, WireFormat, cut_at_stops
 from wanderlust.types import Message, Tool, assistant
 
 PREFIX_CACHE_ENTRIES = 32
@@ -83,18 +85,14 @@ def _digests(messages: Sequence[Message], tools: Sequence[Tool]) -> list[bytes]:
     declared = [(tool.name, tool.description, tool.schema) for tool in tools]
     state, out = blake2b(repr(declared).encode(errors="replace")), []
     for message in messages:
-        calls = [(call.id, call.name, _value(call.arguments)) for call in message.tool_calls]
+        calls = [
+            (call.id, call.name, json.dumps(decode_arguments(call.arguments), sort_keys=True))
+            for call in message.tool_calls
+        ]
         content = message.content.strip() if message.role == "assistant" else message.content
         state.update(repr((message.role, content, calls, message.tool_call_id)).encode(errors="backslashreplace"))
         out.append(state.digest())
     return out
-
-
-def _value(arguments: str) -> Any:
-    try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return arguments
 
 
 MAX_WAITING_MODEL_REQUESTS = 1024

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+
 import httpx2
 from openai import AsyncOpenAI
 
 from wanderlust.environment import Agent
 from wanderlust.serving.agent_api import AgentAPI
+from wanderlust.serving.http_response import HttpResponse, ResponseStream
 
 URL = "http://seat.invalid/v1"
 """The client's base URL; it is never resolved."""
@@ -21,7 +25,30 @@ class _Seats(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         path = request.url.path.removeprefix("/v1")
         reply = await self._agent_api.answer(request.method, path, await request.aread())
-        return httpx2.Response(reply.status, headers=reply.headers, content=reply.body)
+        if isinstance(reply, HttpResponse):
+            return httpx2.Response(reply.status, headers=reply.headers, content=reply.body)
+        return httpx2.Response(200, headers={"Content-Type": "text/event-stream"}, stream=_Events(reply))
+
+
+class _Events(httpx2.AsyncByteStream):
+    """What a stream writes, as it is read."""
+
+    def __init__(self, reply: ResponseStream):
+        self._reply = reply
+        self._parts: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        writing = asyncio.create_task(self._reply.write(self._parts.put))
+        writing.add_done_callback(lambda _: self._parts.put_nowait(None))
+        try:
+            while (part := await self._parts.get()) is not None:
+                yield part
+            await writing
+        finally:
+            writing.cancel()
+
+    async def aclose(self) -> None:
+        self._reply.cancel()
 
 
 def openai_client(*agents: Agent) -> AsyncOpenAI:

@@ -13,8 +13,14 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.openai_types import DeclaredTool, MessageContent, content_text, declare_tool, parse_request, parse_role
-from wanderlust.serving.chat_api import SeatRequest, count_turn_tokens, refuse_seat_options, requested_format
-from wanderlust.types import Message, ToolCall, Turn, system
+from wanderlust.serving.chat_api import (
+    SeatRequest,
+    count_turn_tokens,
+    refuse_seat_options,
+    requested_format,
+    unsent_text,
+)
+from wanderlust.types import Message, ToolCall, Turn, assistant, system
 
 
 class _Item(msgspec.Struct):
@@ -28,12 +34,28 @@ class _Item(msgspec.Struct):
     arguments: str = "{}"
     output: MessageContent = None
 
+    def message(self) -> Message:
+        """As a message. UsageError for an item of another type."""
+        if self.type == "message":
+            return Message(parse_role(self.role), content_text(self.content))
+        if self.type == "function_call" and self.call_id is not None:
+            return Message("assistant", "", (ToolCall(id=self.call_id, name=self.name, arguments=self.arguments),))
+        if self.type == "function_call_output" and self.call_id is not None:
+            return Message("tool", content_text(self.output), tool_call_id=self.call_id)
+        raise UsageError(f"an input item of type {one_line(self.type)!r}; there are messages and function calls")
+
 
 class _Tool(msgspec.Struct):
     type: str
     name: str = ""
     description: str | None = None
     parameters: dict[str, Any] | None = None
+
+    def declared(self) -> DeclaredTool:
+        """As a tool of the conversation. UsageError for what is no function."""
+        if self.type != "function":
+            raise UsageError(f"a tool of type {one_line(self.type)!r}; only functions are understood")
+        return declare_tool(self.name, self.description, self.parameters)
 
 
 class _Text(msgspec.Struct):
@@ -73,7 +95,7 @@ def parse_responses_request(
         form = {"type": "json_schema", "json_schema": schema}
     return SeatRequest(
         messages=[*instructions, *before, *_messages(items)],
-        tools=[] if fields.tool_choice == "none" else [_tool(tool) for tool in fields.tools or ()],
+        tools=[] if fields.tool_choice == "none" else [tool.declared() for tool in fields.tools or ()],
         model=fields.model,
         response_format=form,
         has_instructions=bool(instructions),
@@ -86,7 +108,7 @@ def _messages(items: Sequence[_Item]) -> Iterator[Message]:
     for item in items:
         if item.type == "reasoning":
             continue
-        message = _message(item)
+        message = item.message()
         if saying is not None and saying.role == message.role == "assistant":
             calls = (*saying.tool_calls, *message.tool_calls)
             saying = replace(saying, content=saying.content + message.content, tool_calls=calls)
@@ -96,22 +118,6 @@ def _messages(items: Sequence[_Item]) -> Iterator[Message]:
         saying = message
     if saying is not None:
         yield saying
-
-
-def _message(item: _Item) -> Message:
-    if item.type == "message":
-        return Message(parse_role(item.role), content_text(item.content))
-    if item.type == "function_call" and item.call_id is not None:
-        return Message("assistant", "", (ToolCall(id=item.call_id, name=item.name, arguments=item.arguments),))
-    if item.type == "function_call_output" and item.call_id is not None:
-        return Message("tool", content_text(item.output), tool_call_id=item.call_id)
-    raise UsageError(f"an input item of type {one_line(item.type)!r}; there are messages and function calls")
-
-
-def _tool(tool: _Tool) -> DeclaredTool:
-    if tool.type != "function":
-        raise UsageError(f"a tool of type {one_line(tool.type)!r}; only functions are understood")
-    return declare_tool(tool.name, tool.description, tool.parameters)
 
 
 def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,26 +157,50 @@ def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, An
     }
 
 
-def render_response_events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the answer as a stream's events, numbered from 0."""
-    for number, event in enumerate(_events(answer)):
+def render_response_piece(id: str, text: str, *, request: Mapping[str, Any], opened: bool) -> Iterator[dict[str, Any]]:
+    """Yield the events of a piece of text, after those that open the response unless it is `opened`."""
+    if not opened:
+        nothing = Turn(observation=(), action=assistant(""))
+        answer = render_response(nothing, id=id, model=str(request.get("model", "")), request=request)
+        yield from _opening(answer)
+        yield from _item_opening(answer["output"][0], 0)
+    place = {"item_id": f"msg_{id}", "output_index": 0, "content_index": 0}
+    yield {"type": "response.output_text.delta", "delta": text, "logprobs": [], **place}
+
+
+def render_response_events(answer: Mapping[str, Any], *, sent: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the answer as a stream's events, numbered from 0; `sent` is the text that went out in pieces already."""
+    for number, event in enumerate(_events(answer, sent)):
         yield event | {"sequence_number": number}
 
 
-def _events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _opening(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     in_progress = {**answer, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     yield {"type": "response.created", "response": in_progress}
     yield {"type": "response.in_progress", "response": in_progress}
+
+
+def _item_opening(item: Mapping[str, Any], index: int) -> Iterator[dict[str, Any]]:
+    started: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
+    started_item = {**item, **started, "status": "in_progress"}
+    yield {"type": "response.output_item.added", "output_index": index, "item": started_item}
+    if item["type"] == "message":
+        part, place = item["content"][0], {"item_id": item["id"], "output_index": index, "content_index": 0}
+        yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **place}
+
+
+def _events(answer: Mapping[str, Any], sent: str) -> Iterator[dict[str, Any]]:
+    if not sent:
+        yield from _opening(answer)
     for index, item in enumerate(answer["output"]):
-        started: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
-        started_item = {**item, **started, "status": "in_progress"}
-        yield {"type": "response.output_item.added", "output_index": index, "item": started_item}
+        if index or not sent:
+            yield from _item_opening(item, index)
         place = {"item_id": item["id"], "output_index": index}
         if item["type"] == "message":
             (part,) = item["content"]
             place["content_index"] = 0
-            yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **place}
-            yield {"type": "response.output_text.delta", "delta": part["text"], "logprobs": [], **place}
+            if text := unsent_text(part["text"], sent):
+                yield {"type": "response.output_text.delta", "delta": text, "logprobs": [], **place}
             yield {"type": "response.output_text.done", "text": part["text"], "logprobs": [], **place}
             yield {"type": "response.content_part.done", "part": part, **place}
         else:

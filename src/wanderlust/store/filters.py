@@ -4,6 +4,7 @@
     test    = operand ("==" | "!=" | "<" | "<=" | ">" | ">=" | "contains") operand
             | operand ["not"] "in" "(" literal {"," literal} ")"
     operand = field | literal           literal = "text" | 'text' | number | null
+    field   = name {"." (word | "text" | 'text')}      as reward, parts.format, metrics."any name"
 
 Logic is two-valued: a comparison with a missing value is false, `!=` with a missing value is true; `x == null` tests
 for it. `contains` distinguishes case. No text of an expression becomes SQL: fields are looked up, values are bound.
@@ -13,22 +14,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from wanderlust.errors import UsageError, one_line
 
 MAX_FILTER_CHARS, MAX_FILTER_DEPTH = 2000, 40
 """Longest expression, and deepest nesting of brackets."""
+MAX_NAMED_FIELDS = 60
+"""Most fields that an error names."""
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))
-    |(?P<name>[^\W\d]\w*)
+    |(?P<name>[^\W\d]\w*(?:\.(?:\w+|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'))*)
     |(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     |(?P<sign>==|!=|<=|>=|<|>|\(|\)|,)
     |(?P<end>$))""",
     re.VERBOSE | re.DOTALL,
 )
+_WORD = re.compile(r"""\w+|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
 _SIGNS = {"==": "is", "!=": "is not", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _WORDS = ("and", "or", "not", "in", "contains", "null")
 
@@ -37,7 +41,9 @@ class FilterError(UsageError):
     """The expression is invalid: `at` is the character (from 0) of the error, `fields` are the known fields."""
 
     def __init__(self, why: str, at: int, fields: tuple[str, ...]):
-        super().__init__(f"filter, column {at + 1}: {why}; fields: {', '.join(fields)}")
+        more = f" and {len(fields) - MAX_NAMED_FIELDS} more" if len(fields) > MAX_NAMED_FIELDS else ""
+        names = ", ".join(map(field_text, fields[:MAX_NAMED_FIELDS]))
+        super().__init__(f"filter, column {at + 1}: {why}; fields: {names}{more}")
         self.at, self.fields = at, fields
 
 
@@ -47,6 +53,8 @@ class SqlCondition:
 
     sql: str = "true"
     values: tuple[str | int | float, ...] = ()
+    join: str = ""
+    """The text behind the table in `from`, where a field lies in another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,21 @@ class FilterField:
 
     column: str
     text: bool
+    join: str = ""
+    """What the table must be joined with for the column."""
+
+
+def field_text(name: str) -> str:
+    """A field's name as an expression names it: `parts.a b` is `parts."a b"`."""
+    kind, dot, rest = name.partition(".")
+    if not dot or re.fullmatch(r"\w+(\.\w+)*", rest):
+        return name
+    escaped = rest.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{kind}."{escaped}"'
+
+
+def _unquote(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +95,7 @@ class _Operand:
     field: str | None = None
     sql: str = "?"
     values: tuple[str | int | float, ...] = ()
+    join: str = ""
 
 
 def compile_filter(text: str, fields: Mapping[str, FilterField]) -> SqlCondition:
@@ -164,10 +188,10 @@ class _Parser:
             self.error("a comparison is missing: == != < <= > >= in contains")
         right = self.operand()
         self.match(left, right, sign)
-        values = left.values + right.values
+        values, join = left.values + right.values, left.join or right.join
         if sign == "contains":
-            return SqlCondition(sql=f"instr({left.sql}, {right.sql}) > 0", values=values)
-        return SqlCondition(sql=f"{left.sql} {_SIGNS[sign]} {right.sql}", values=values)
+            return SqlCondition(sql=f"instr({left.sql}, {right.sql}) > 0", values=values, join=join)
+        return SqlCondition(sql=f"{left.sql} {_SIGNS[sign]} {right.sql}", values=values, join=join)
 
     def match(self, left: _Operand, right: _Operand, sign: str) -> None:
         """Raise FilterError where the two cannot be compared."""
@@ -192,9 +216,11 @@ class _Parser:
             operands.append(self.value(left))
         if not self.take(")"):
             self.error("a closing bracket is missing")
-        return _joined(
-            [SqlCondition(sql=f"{left.sql} is {v.sql}", values=left.values + v.values) for v in operands], "or"
-        )
+        tests = [
+            SqlCondition(sql=f"{left.sql} is {operand.sql}", values=left.values + operand.values, join=left.join)
+            for operand in operands
+        ]
+        return _joined(tests, "or")
 
     def value(self, left: _Operand) -> _Operand:
         operand = self.operand()
@@ -212,21 +238,24 @@ class _Parser:
             whole = token.text.lstrip("-").isdecimal() and abs(int(token.text)) < 2**63  # what SQLite can hold
             return _Operand(at=token.at, kind="number", values=(int(token.text) if whole else float(token.text),))
         if token.kind == "text":
-            return _Operand(at=token.at, kind="text", values=(re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.S),))
+            return _Operand(at=token.at, kind="text", values=(_unquote(token.text),))
         if token.text == "null":
             return _Operand(at=token.at, kind="null", sql="null")
-        field = self.fields.get(token.text)
+        words = [_unquote(word) if word[0] in "\"'" else word for word in _WORD.findall(token.text)]
+        field = self.fields.get(".".join(words))
         if field is None:
             self.error(f"no field {one_line(token.text, 40)!r} (a text needs quotes)", token.at)
-        return _Operand(at=token.at, kind="text" if field.text else "number", field=token.text, sql=field.column)
+        kind = "text" if field.text else "number"
+        return _Operand(at=token.at, kind=kind, field=token.text, sql=field.column, join=field.join)
 
 
 def _joined(parts: list[SqlCondition], word: str) -> SqlCondition:
     if len(parts) == 1:
         return parts[0]
     values = tuple(value for part in parts for value in part.values)
-    return SqlCondition(sql=f"({f' {word} '.join(part.sql for part in parts)})", values=values)
+    join = next((part.join for part in parts if part.join), "")
+    return SqlCondition(sql=f"({f' {word} '.join(part.sql for part in parts)})", values=values, join=join)
 
 
 def _negate(part: SqlCondition) -> SqlCondition:
-    return SqlCondition(sql=f"not coalesce({part.sql}, false)", values=part.values)
+    return replace(part, sql=f"not coalesce({part.sql}, false)")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from pathlib import Path
 from random import Random
@@ -25,6 +25,7 @@ import zstandard
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.filters import FilterField, SqlCondition, compile_filter
 from wanderlust.store.reader import COLUMN_BY_FIELD, ROW_COLUMNS, RolloutRow, RunReader
+from wanderlust.store.scores import SCORES_JOIN
 
 TEXT_COLUMNS = ("stage", "env", "task", "status", "stop_reason")
 ROW_FIELDS = {
@@ -58,14 +59,22 @@ class RowOrder:
         return f"{self.column} {way}" if self.column == "id" else f"{self.column} {way} nulls last, id"
 
 
-def parse_row_filter(text: str, *, environment: str = ROW_FIELDS["env"].column) -> SqlCondition:
-    """Compile a filter over the fields of RolloutRow; `environment` is the SQL for `env`. Raises FilterError."""
-    return compile_filter(text, {**ROW_FIELDS, "env": FilterField(column=environment, text=True)})
+def parse_row_filter(
+    text: str, *, environment: str = ROW_FIELDS["env"].column, scores: Mapping[str, int] | None = None
+) -> SqlCondition:
+    """Compile a filter over the fields of RolloutRow, and over parts and metrics as `parts.format`. Raises FilterError.
+
+    `environment` is the SQL for `env`, `scores` are the store's `score_names`.
+    """
+    fields = {**ROW_FIELDS, "env": FilterField(column=environment, text=True)}
+    for name, number in (scores or {}).items():
+        fields[name] = FilterField(column=f"scores.s{number}", text=False, join=SCORES_JOIN)
+    return compile_filter(text, fields)
 
 
 def count_rows(reader: RunReader, where: SqlCondition) -> int:
     """Count the rows."""
-    ((total,),) = reader.select(f"select count(*) from rollouts where {where.sql}", *where.values)
+    ((total,),) = reader.select(f"select count(*) from rollouts{where.join} where {where.sql}", *where.values)
     return int(total)
 
 
@@ -73,14 +82,14 @@ def query_page(
     reader: RunReader, where: SqlCondition, order: RowOrder, *, offset: int = 0, limit: int = 200
 ) -> list[RolloutRow]:
     """Rows without payload, in order."""
-    sql = f"select {ROW_COLUMNS} from rollouts where {where.sql} order by {order.sql} limit ? offset ?"
+    sql = f"select {ROW_COLUMNS} from rollouts{where.join} where {where.sql} order by {order.sql} limit ? offset ?"
     return [reader.row(values) for values in reader.select(sql, *where.values, limit, offset)]
 
 
 def query_ids(reader: RunReader, where: SqlCondition, order: RowOrder) -> array[int]:
     """All ids in order, eight bytes each."""
     out = array("q")
-    sql = f"select id from rollouts where {where.sql} order by {order.sql}"
+    sql = f"select id from rollouts{where.join} where {where.sql} order by {order.sql}"
     for some in reader.iter_select(sql, *where.values):
         out.extend([id for (id,) in some])
     return out
@@ -214,7 +223,8 @@ class Table:
         most = min(newest, LOOKED_UP, DRAWN * newest // self.total)
         ids = Random(f"{self.total}/{offset}").sample(range(1, newest + 1), most)
         marks, order = ", ".join("?" * len(ids)), self.order
-        sql = f"select {order.column}, id from rollouts where id in ({marks}) and {self.where.sql} order by {order.sql}"
+        source = f"rollouts{self.where.join} where id in ({marks}) and {self.where.sql}"
+        sql = f"select {order.column}, id from {source} order by {order.sql}"
         drawn = [(value, id) for value, id in self.reader.select(sql, *ids, *self.where.values)]
         if len(drawn) < DRAWN // 8:
             return None
@@ -225,7 +235,7 @@ class Table:
 
 
 def _and(where: SqlCondition, sql: str, values: tuple[str | int | float, ...]) -> SqlCondition:
-    return SqlCondition(sql=f"({where.sql}) and ({sql})", values=(*where.values, *values))
+    return replace(where, sql=f"({where.sql}) and ({sql})", values=(*where.values, *values))
 
 
 def _upto(order: RowOrder, key: Key, sign: str) -> Sql:

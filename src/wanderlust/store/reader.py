@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from wanderlust.errors import StoreError, one_line
 from wanderlust.store.records import Codec, unpack
+from wanderlust.store.scores import has_scores
 from wanderlust.types import Group, Rollout, Status
 
 STORE_FORMAT, STORE_VERSION = "wanderlust run", 2
@@ -142,6 +143,16 @@ class RunReader:
     def metric_names(self, stage: str) -> list[str]:
         """Names of the metrics of a stage."""
         return [name for (name,) in self.select("select distinct name from metrics where stage = ?", stage)]
+
+    def score_names(self) -> dict[str, int]:
+        """The column's number of each part (`parts.format`), then of each metric (`metrics.win`).
+
+        Empty for a store that was last written before there were such columns.
+        """
+        with store_errors(self.path):
+            known = has_scores(self._db)
+        sql = "select name, number from score_names order by name not like 'parts.%', name"
+        return dict(self.select(sql)) if known else {}
 
     def events(self, after: int = 0) -> list[RunEvent]:
         """Events with an id above `after`, oldest first."""

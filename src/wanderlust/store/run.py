@@ -145,11 +145,13 @@ class Rollouts(Sequence[Rollout]):
         self._where = where or parse_row_filter("")
 
     def __call__(self, where: str = "", *, order: str = "id") -> Rollouts:
-        """The rollouts that fit a filter, e.g. `'reward < 0.5 and seconds > 20'`, in an order, e.g. `'-reward'`.
+        """The rollouts that fit a filter, e.g. `'parts.format < 1 and seconds > 20'`, in an order, e.g. `'-reward'`.
+
+        Fields are those of RolloutRow, and parts and metrics of the first scored seat: `metrics."any name" == 1`.
 
         Raises UsageError for an unknown field or operator.
         """
-        return Rollouts(self._reader, parse_row_filter(where), RowOrder.of(order))
+        return Rollouts(self._reader, parse_row_filter(where, scores=self._reader.score_names()), RowOrder.of(order))
 
     def rows(self, limit: int | None = None) -> Iterator[RolloutRow]:
         """The index rows (task, status, reward, tokens, ...) without reading the conversations."""

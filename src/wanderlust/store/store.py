@@ -19,6 +19,7 @@ from weakref import WeakSet
 from wanderlust.errors import NotSerializable, StoreError
 from wanderlust.store.reader import ROW_COLUMNS, STORE_FORMAT, STORE_VERSION, RunReader, connect_store, store_errors
 from wanderlust.store.records import Codec, count_tokens, pack, pack_tokens, train_dictionary
+from wanderlust.store.scores import SCORES_SCHEMA, backfill_scores, has_scores, insert_scores, score_values
 from wanderlust.types import Group, Rollout, Status, Task
 
 
@@ -115,6 +116,7 @@ create unique index places on rollouts (stage, step, grp, sibling);
 create index rewards on rollouts (stage, reward);
 create index ranks on rollouts (env, reward);
 {_NARROW}
+{SCORES_SCHEMA}
 create table tokens (
     id integer primary key references rollouts (id) on delete cascade, body blob not null
 );
@@ -155,6 +157,10 @@ class RunStore(RunReader):
             self._db.execute("create index if not exists ranks on rollouts (env, reward)")  # older files lack both
             self._db.execute(_NARROW)
         self._load_dictionaries()
+        with store_errors(path):
+            if not has_scores(self._db):
+                backfill_scores(self._db, self.record)
+        self._score_names = self.score_names()
         ((self._last,),) = self.select("select coalesce(max(id), 0) from rollouts")
 
     @classmethod
@@ -199,7 +205,7 @@ class RunStore(RunReader):
 
         Rows of the same stage, step, group and sample index (or metric name) are replaced.
         """
-        rows, tokens = [], []
+        rows, tokens, scores = [], [], dict[int, dict[str, float]]()
         for group in groups:
             for rollout in group.rollouts:
                 self._last += 1
@@ -209,13 +215,17 @@ class RunStore(RunReader):
                     self._samples.append(record)
                 payload = self._codec.compress(record)
                 rows.append((self._last, stage, step, group.index, *_index(rollout, env), dictionary, payload))
+                if values := score_values(rollout):
+                    scores[self._last] = values
                 if (body := pack_tokens(rollout)) is not None:
                     tokens.append((self._last, body))
-        values = [(stage, step, name, value) for name, value in (metrics or {}).items()]
+        figures = [(stage, step, name, value) for name, value in (metrics or {}).items()]
         with self._commit() as db:
             db.executemany(_INSERT, rows)
             db.executemany("insert into tokens values (?, ?)", tokens)
-            db.executemany("insert or replace into metrics values (?, ?, ?, ?)", values)
+            db.executemany("insert or replace into metrics values (?, ?, ?, ?)", figures)
+            names = insert_scores(db, scores.items(), self._score_names)
+        self._score_names = names
         if not self._codec.current and len(self._samples) >= DICTIONARY_SAMPLES:
             dictionary_body = train_dictionary(self._samples)
             self._samples.clear()  # too little in common: try again with the next ones

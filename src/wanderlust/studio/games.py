@@ -18,12 +18,13 @@ from typing import Any, TypeAlias, TypeVar
 
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
-from wanderlust.policies.resolve import PolicyOptions, environment_spec, players_of, resolve_policy
+from wanderlust.policies.resolve import PolicyOptions, players_of, resolve_policy
 from wanderlust.store.run_folder import HUMAN_POLICY, StoredRollout, checkpoints_of, folder_for, save_played_rollout
 from wanderlust.studio.play_session import GameSession, GameSetting, SessionLimits
 from wanderlust.studio.world_view import clip_texts
 from wanderlust.tasks.registry import (
     ResolvedEnvironment,
+    environment_name,
     installed_environments,
     resolve_environment,
     resolve_object,
@@ -135,7 +136,7 @@ def game_setting(body: Mapping[str, Any], *, root: Path, folders: Iterable[Path]
     )
     with boundary(EnvironmentFailure):
         task = find_task(game, str(body.get("split") or "train"), body.get("task", 0))
-    settings = {"env": environment_spec(resolved), "policy": HUMAN_POLICY}
+    settings = {"env": environment_name(resolved.target), "policy": HUMAN_POLICY}
     return GameSetting(
         name=name, env=game, task=task, seed=seed, seat=seat, others=others,
         labels={seat: HUMAN_POLICY, **dict.fromkeys(others, opponent)} if others else {},
@@ -168,7 +169,7 @@ def _seats(resolved: ResolvedEnvironment, opponent: str, seat: str) -> tuple[Env
 def rollout_saver(root: Path, resolved: ResolvedEnvironment, *, name: str, settings: Mapping[str, Any]) -> SaveRollout:
     """Make a function that stores games with these settings in a run below `root`."""
     return lambda played: save_played_rollout(
-        played, folder_for(root, name, settings), env=resolved.name, settings=settings
+        played, folder_for(root, name, settings), env=environment_name(resolved.target), settings=settings
     )
 
 

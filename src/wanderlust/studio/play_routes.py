@@ -10,7 +10,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.policies.resolve import environment_spec
 from wanderlust.store.run_folder import BRANCH_STAGE, HUMAN_POLICY
 from wanderlust.studio import games
 from wanderlust.studio.requests import (
@@ -26,6 +25,7 @@ from wanderlust.studio.requests import (
 )
 from wanderlust.studio.run_index import settings_of
 from wanderlust.studio.world_view import WorldView
+from wanderlust.tasks.registry import environment_name
 
 
 def get_playable(request: Request) -> Response:
@@ -138,7 +138,7 @@ async def post_branch(request: Request) -> Response:
         here, where, id = studio_state(request), requested_run(request), path_number(request, "id")
         played, env = load_stored_rollout(where, id)
         resolved = resolve_trusted_environment(settings_of(where.folder), env)
-        settings = {"env": environment_spec(resolved), "policy": policy, BRANCH_STAGE: str(where.folder)}
+        settings = {"env": environment_name(resolved.target), "policy": policy, BRANCH_STAGE: str(where.folder)}
         name = f"branch-{where.folder.name}"
         setting = games.branch_setting(
             played,

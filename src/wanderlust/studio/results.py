@@ -17,6 +17,7 @@ from wanderlust.evals.accumulator import VersionTally
 from wanderlust.evals.evaluation_folder import stored_report
 from wanderlust.store.provenance import Lock, read_lock
 from wanderlust.store.reader import RunReader
+from wanderlust.store.run_clock import SECONDS_KEY
 from wanderlust.store.run_folder import EVALUATION_STAGE, PLAY_RECIPE, REPORT_FILE
 
 MAX_COMPUTED_ROLLOUTS = 20_000
@@ -38,13 +39,14 @@ class RecordedTime:
     seconds: float | None
     """None where nothing was recorded."""
     source: str
-    """`run` (its report), `steps` (metrics so far), `rollouts` (one after the other), or empty."""
+    """`run` (all its parts, so far), `steps` (metrics so far), `rollouts` (one after the other), or empty."""
 
 
 def recorded_time(report: Mapping[str, Any], reader: RunReader, recipe: str) -> RecordedTime:
-    """How long a run took by its report, else by the metrics of its steps, else by rollouts played one by one."""
+    """How long a run took: by its report, else by its clock, else by its steps, else by rollouts played one by one."""
     usage = report.get("usage")
-    for seconds in (report.get("wall_s"), usage.get("seconds") if isinstance(usage, dict) else None):
+    reported = report.get("wall_s"), usage.get("seconds") if isinstance(usage, dict) else None
+    for seconds in (*reported, reader.meta().get(SECONDS_KEY)):
         if isinstance(seconds, int | float):
             return RecordedTime(seconds=float(seconds), source="run")
     sql = "select sum(value) from metrics where stage in (?, ?) and name in (?, ?)"
@@ -155,6 +157,26 @@ def evaluation_result(
         report["usage"]["seconds"] = seconds
     lock = _lock_of(folder)
     return {"report": report, "complete": complete, "keys": keys, "changes": version_changes(lock)}
+
+
+RESULT_FIELDS = ("metric", "tasks", "samples", "temperature", "rows", "difference", "verdict", "sentence", "seconds")
+"""Fields of a training run's sampled evaluation that are shown."""
+
+
+def training_result(folder: Path) -> dict[str, Any] | None:
+    """What a finished training run came to, from its report: before and after on the same tasks, players, advice.
+
+    `result` is None where nothing was evaluated by sampling. None for a run that has not finished, or of another kind.
+    """
+    report = read_report(folder)
+    if not isinstance(report.get("advice"), list):
+        return None
+    result = report.get("result") or None
+    return {
+        "result": None if result is None else {name: result.get(name) for name in RESULT_FIELDS},
+        "policy_sentence": report.get("policy_sentence", ""),
+        "advice": report["advice"],
+    }
 
 
 def _report_key(report: Mapping[str, Any]) -> str:

@@ -29,7 +29,8 @@ from wanderlust.studio.requests import (
     requested_run,
     studio_state,
 )
-from wanderlust.studio.run_index import NotFound, environment_column, settings_of, short_environment
+from wanderlust.studio.run_index import NotFound, environment_column, settings_of
+from wanderlust.tasks.registry import short_environment_name
 from wanderlust.types import Rollout, Task, Trajectory, Turn
 
 MAX_ROWS, MAX_CELL_CHARS = 1000, 200
@@ -42,7 +43,9 @@ def get_rollout_rows(request: Request) -> Response:
     offset, limit = query_number(request, "offset", 0), query_number(request, "limit", 200, maximum=MAX_ROWS)
     stamp = requested_run(request).current_stamp()
     with requested_reader(request) as store:
-        where = parse_row_filter(query_text(request, "filter"), environment=environment_column(store))
+        where = parse_row_filter(
+            query_text(request, "filter"), environment=environment_column(store), scores=store.score_names()
+        )
         total, page_rows = studio_state(request).sorted_pages.page(
             store, where, order, stamp=stamp, offset=offset, limit=limit
         )
@@ -58,7 +61,7 @@ def row_records(store: RunReader, rows: list[RolloutRow]) -> list[dict[str, Any]
 def row_record(row: RolloutRow, glance: Preview | None) -> dict[str, Any]:
     """One row as JSON data."""
     answer, target = answer_and_target(glance)
-    return {**asdict(row), "env": short_environment(row.env), "answer": answer, "target": target}
+    return {**asdict(row), "env": short_environment_name(row.env), "answer": answer, "target": target}
 
 
 def answer_and_target(glance: Preview | None) -> tuple[str | None, str | None]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
@@ -28,7 +27,7 @@ from wanderlust.store.run_folder import (
 )
 from wanderlust.store.store import writer_of
 from wanderlust.studio.results import TRAINING_STAGES, VersionReward, read_report, recorded_time, rewards_by_version
-from wanderlust.tasks.registry import installed_environments
+from wanderlust.tasks.registry import short_environment_name
 from wanderlust.types import Status
 
 CONTROL_QUERY_TIMEOUT_SECONDS = 0.5
@@ -109,7 +108,7 @@ def read_run_info(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[St
             config = run.config
             info.recipe, info.finished = run.recipe, run.finished
             info.kind = {EVALUATION_RECIPE: "evaluation", PLAY_RECIPE: "other"}.get(run.recipe, "training")
-            info.env, info.policy = short_environment(_text(config.get("env"))), _text(config.get("policy"))
+            info.env, info.policy = short_environment_name(_text(config.get("env"))), _text(config.get("policy"))
         if not store.is_file():
             info.problem = "nothing was played yet" if run is not None else "there is no run here"
             return info, stages
@@ -142,7 +141,7 @@ def _read_rollout_counts(
     newest = reader.select("select stage, step, env from rollouts order by id desc limit 1")
     if newest:
         ((info.stage, info.step, env),) = newest
-        info.env = info.env or short_environment(_text(env))
+        info.env = info.env or short_environment_name(_text(env))
     if info.kind == "training" and run is not None:
         for stage in TRAINING_STAGES:
             losses = reader.select("select max(step) from metrics where stage = ? and name = 'loss'", stage)
@@ -199,17 +198,6 @@ def _text(value: object) -> str:
     return one_line(value, 300) if isinstance(value, str) else ""
 
 
-def short_environment(name: str) -> str:
-    """The name of a ready-made environment where a run stored its target `package.module:Name`; else `name`."""
-    where, comma, settings = name.partition(",")
-    return f"{_names_by_target().get(where, where)}{comma}{settings}"
-
-
-@cache
-def _names_by_target() -> dict[str, str]:
-    return {target: name for name, target in installed_environments().items()}
-
-
 _ENVIRONMENTS = """with recursive names(name) as (
     select min(env) from rollouts union all
     select (select min(env) from rollouts where env > name) from names where name is not null
@@ -220,7 +208,7 @@ _ENVIRONMENTS = """with recursive names(name) as (
 def environment_column(reader: RunReader) -> str:
     """SQL of the rollouts' environment under the name that is shown, for filters and exports."""
     stored = [name for (name,) in reader.select(_ENVIRONMENTS)]
-    shorter = {name: short_environment(name) for name in stored if short_environment(name) != name}
+    shorter = {name: short_environment_name(name) for name in stored if short_environment_name(name) != name}
     cases = " ".join(f"when {_sql_text(name)} then {_sql_text(short)}" for name, short in shorter.items())
     return f"case +env {cases} else env end" if cases else "+env"
 

@@ -5,6 +5,7 @@ Pause, resume and stop go through the same socket as `wander ctl`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from starlette.routing import Route
 
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.runner.control import ControlCommand, send_command
+from wanderlust.store.filters import field_text
 from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import COMMAND_KEY, EVALUATION_RECIPE, format_eval_command, open_folder, shell_command
@@ -29,14 +31,14 @@ from wanderlust.studio.requests import (
     requested_run,
     studio_state,
 )
-from wanderlust.studio.results import TRAINING_STAGES, evaluation_result, lock_record
+from wanderlust.studio.results import TRAINING_STAGES, evaluation_result, lock_record, training_result
 from wanderlust.studio.run_index import (
     RunInfo,
     RunLocation,
     open_run_store,
     settings_of,
-    short_environment,
 )
+from wanderlust.tasks.registry import short_environment_name
 
 RESUMABLE_RECIPES = {"demo": "demo", "train": "train"}
 """The command that resumes a run, by recipe."""
@@ -102,7 +104,9 @@ def get_run(request: Request) -> Response:
 
 def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
     """Everything about a run but its metrics."""
+    trained = training_result(location.folder) if info.kind == "training" and not info.running else None
     body = {**asdict(info), "config": settings_of(location.folder), "lock": lock_record(location.folder)}
+    body["trained"] = trained
     try:
         with open_run_store(location) as store:
             fields = ("name", "first", "last", "rollouts", "statuses")
@@ -110,7 +114,7 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
             newest = store.rollouts(order="-id", limit=1)
             body |= {
                 "meta": store.meta(),
-                "fields": _fields(_shown(newest[0]) if newest else None),
+                "fields": _fields(_shown(newest[0]) if newest else None, store.score_names()),
                 "tokens": bool(store.select("select 1 from tokens limit 1")),
                 "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
                 "stages": stages,
@@ -118,16 +122,21 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
         return body | {"command": repro_command(location.folder, info, body["meta"].get(COMMAND_KEY))}
     except StoreError:
         body["command"] = repro_command(location.folder, info)
-        return body | {"meta": {}, "stages": [], "fields": _fields(None), "tokens": False, "worlds": False}
+        return body | {"meta": {}, "stages": [], "fields": _fields(None, ()), "tokens": False, "worlds": False}
 
 
 def _shown(row: RolloutRow) -> dict[str, Any]:
-    return {**asdict(row), "env": short_environment(row.env)}
+    return {**asdict(row), "env": short_environment_name(row.env)}
 
 
-def _fields(example: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _fields(example: dict[str, Any] | None, scores: Iterable[str]) -> list[dict[str, Any]]:
+    """What filters may name, parts and metrics last; `text` is the name as a filter writes it."""
     kinds = {name: "text" if field.text else "number" for name, field in ROW_FIELDS.items()}
-    return [{"name": n, "type": kind, "example": example[n] if example else None} for n, kind in kinds.items()]
+    kinds |= dict.fromkeys(scores, "number")
+    return [
+        {"name": name, "text": field_text(name), "type": kind, "example": (example or {}).get(name)}
+        for name, kind in kinds.items()
+    ]
 
 
 def get_metrics(request: Request) -> Response:

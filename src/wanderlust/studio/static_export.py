@@ -18,6 +18,7 @@ from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.store.queries import load_previews
 from wanderlust.store.reader import COLUMN_BY_FIELD, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE
+from wanderlust.store.scores import SCORES_JOIN
 from wanderlust.studio.application import ENCODINGS, NOT_BUILT_MESSAGE, is_built
 from wanderlust.studio.auth import CONTENT_SECURITY_POLICY
 from wanderlust.studio.requests import encode_json, make_world_view
@@ -125,9 +126,12 @@ def _write_result(place: RunLocation, store: RunReader, file: Path) -> None:
 def _rows(store: RunReader, file: Path) -> None:
     """Write the table by columns; answers and targets come from one pass over the records."""
     with file.open("wb") as rows, tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as targets:
-        rows.write(b'{"names":' + encode_json([*COLUMN_BY_FIELD, "answer", "target"]) + b',"columns":[')
-        for column in {**COLUMN_BY_FIELD, "env": environment_column(store)}.values():
-            values = store.iter_select(f"select {column} from rollouts order by id")
+        scores = {name: f"s{number}" for name, number in store.score_names().items()}
+        names = [*COLUMN_BY_FIELD, *scores, "answer", "target"]
+        rows.write(b'{"names":' + encode_json(names) + b',"columns":[')
+        join = SCORES_JOIN if scores else ""
+        for column in {**COLUMN_BY_FIELD, "env": environment_column(store), **scores}.values():
+            values = store.iter_select(f"select {column} from rollouts{join} order by id")
             rows.write(b"[")
             for n, (value,) in enumerate(chain.from_iterable(values)):
                 rows.write((b"," if n else b"") + encode_json(value))

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -168,5 +169,23 @@ def load_environment(name: str) -> Environment:
 
 
 def environment_name(env: Environment | str) -> str:
-    """The name of an environment in a run's settings: as it was given, or `module:Class` of an object."""
-    return env if isinstance(env, str) else f"{type(env).__module__}:{type(env).__qualname__}"
+    """The one name under which runs store an environment: valid from any folder, short for a ready-made one.
+
+    `tictactoe`, `package.module:Name`, `/folder/file.py:Name`, with the settings after it; `module:Class` of an object.
+    """
+    if not isinstance(env, str):
+        return f"{type(env).__module__}:{type(env).__qualname__}"
+    where, comma, settings = short_environment_name(env).partition(",")
+    file, _, member = where.rpartition(":")
+    return f"{Path(file).resolve()}:{member}{comma}{settings}" if file.endswith(".py") else f"{where}{comma}{settings}"
+
+
+def short_environment_name(name: str) -> str:
+    """The name of a ready-made environment where its target `package.module:Name` is given; else `name`."""
+    where, comma, settings = name.partition(",")
+    return f"{_names_by_target().get(where, where)}{comma}{settings}"
+
+
+@cache
+def _names_by_target() -> dict[str, str]:
+    return {target: name for name, target in installed_environments().items()}

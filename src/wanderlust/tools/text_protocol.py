@@ -6,6 +6,7 @@ as one likes in a message; the results come back in a user message, as `<tool_re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
@@ -60,11 +61,14 @@ class _Call(msgspec.Struct):
 
 
 _calls, _strings = msgspec.json.Decoder(_Call), msgspec.json.Decoder(str)
+_BLOCK = re.compile(f"{TOOL_CALL_OPEN}(.*?)(?:{TOOL_CALL_CLOSE}|\\Z)", re.DOTALL)
+"""A call between its marks; the last one may lack its end."""
 
 
 def parse_text_calls(text: str, *, prefix: str = "call") -> Iterator[ToolCall]:
     """Yield the calls in a message, their ids made of `prefix`; blocks that are no calls have no name."""
-    for number, block in enumerate(islice(_blocks(text), MAX_TEXT_CALLS)):
+    blocks = _BLOCK.finditer(text, text.rfind("</think>") + 1)
+    for number, block in enumerate(match[1] for match in islice(blocks, MAX_TEXT_CALLS)):
         try:
             call = _calls.decode(block)
             raw = bytes(call.arguments)
@@ -73,16 +77,6 @@ def parse_text_calls(text: str, *, prefix: str = "call") -> Iterator[ToolCall]:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             name, arguments = "", block.strip()
         yield ToolCall(id=f"{prefix}_{number}", name=name, arguments=arguments)
-
-
-def _blocks(text: str) -> Iterator[str]:
-    """Yield the texts between the marks; the last one may lack its end."""
-    at = text.rfind("</think>") + 1
-    while (start := text.find(TOOL_CALL_OPEN, at)) >= 0:
-        start += len(TOOL_CALL_OPEN)
-        end = text.find(TOOL_CALL_CLOSE, start)
-        yield text[start:] if end < 0 else text[start:end]
-        at = len(text) if end < 0 else end + len(TOOL_CALL_CLOSE)
 
 
 def render_tools_as_text(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[Message]:

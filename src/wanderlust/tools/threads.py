@@ -82,7 +82,15 @@ class Threads:
         try:
             value, error = await job.future
         except asyncio.CancelledError:
-            self._abandon(job)
+            with self._changed:
+                if job.state == "waiting":
+                    self._waiting.remove(job)
+                elif job.state == "running":
+                    job.state = "abandoned"
+                    self._threads -= 1
+                    self.abandoned += 1
+                    if self._waiting:
+                        self._staff()
             raise
         if error is not None:
             raise error
@@ -95,17 +103,6 @@ class Threads:
         elif self._threads < self.limit:
             self._threads += 1
             threading.Thread(target=self._work, name="wanderlust-tool", daemon=True).start()
-
-    def _abandon(self, job: _Job) -> None:
-        with self._changed:
-            if job.state == "waiting":
-                self._waiting.remove(job)
-            elif job.state == "running":
-                job.state = "abandoned"
-                self._threads -= 1
-                self.abandoned += 1
-                if self._waiting:
-                    self._staff()
 
     def _next(self) -> _Job:
         with self._changed:

@@ -16,8 +16,11 @@ MIN_TEACHER_SHARE = 0.7
 """Share of the teacher's lead over random play (or over 0) below which a warm-up is said to be poor."""
 MIN_SIGNAL = 0.1
 """Mean share of groups with a signal below which a run is said to have learnt from almost nothing."""
-FRESH_LR = (5e-4, 1e-3)
-"""Learning rates that fresh models of the default size were measured to learn well with (docs/benchmarks.md)."""
+HARDLY_MOVED = 0.5
+"""Share of rollouts that are the same after training from which on the policy is said to have hardly moved: what
+training can gain is bounded by the others."""
+MAX_CLIP_FRACTION = 0.2
+"""Mean share of tokens outside of the clip's range above which steps are said to be too long (docs/metrics.md)."""
 PLATEAU_POINTS = 4
 """Evaluations from which on a plateau can be seen."""
 
@@ -29,11 +32,14 @@ def advise(
     verdict: str,
     signal: Sequence[float],
     points: Sequence[EvalPoint],
+    unchanged: float | None = None,
+    clipped: Sequence[float] = (),
 ) -> list[str]:
     """Lines of advice from what was measured; none where nothing stands out.
 
-    `rewards` are those of the sampled evaluation, by policy; `signal` is the share of groups with different rewards,
-    step by step; `points` are the greedy evaluations.
+    `rewards` are those of the sampled evaluation, by policy, and `unchanged` its share of rollouts that are the same
+    after training; `signal` is the share of groups with different rewards and `clipped` that of tokens outside of the
+    clip's range, step by step; `points` are the greedy evaluations.
     """
     config = config.with_sft_defaults()
     learnt_from_something = not signal or fmean(signal[len(signal) // 2 :]) >= MIN_SIGNAL
@@ -41,7 +47,8 @@ def advise(
     if not learnt_from_something:
         lines.append(_no_signal(config, signal))
     else:
-        lines += [_learning_rate(config, rewards, verdict), _plateau(config, points, verdict)]
+        lines.append(_learning_rate(config, verdict, unchanged=unchanged, clipped=clipped))
+        lines.append(_plateau(config, points, verdict))
     return [line for line in lines if line]
 
 
@@ -76,13 +83,22 @@ def _no_signal(config: TrainConfig, signal: Sequence[float]) -> str:
     )
 
 
-def _learning_rate(config: TrainConfig, rewards: Mapping[str, TaskRewards], verdict: str) -> str:
+def _learning_rate(config: TrainConfig, verdict: str, *, unchanged: float | None, clipped: Sequence[float]) -> str:
+    """Says that steps were too long or too short, by how far they moved the policy."""
+    share = fmean(clipped[len(clipped) // 2 :]) if clipped else 0.0
+    if share > MAX_CLIP_FRACTION:
+        return (
+            f"{share:.0%} of the tokens left the clip's range within a step: lower --lr (now {config.lr:g}), or "
+            f"--updates-per-step (now {config.updates_per_step})."
+        )
+    moved = "" if unchanged is None else f", and {1 - unchanged:.0%} of its sampled rollouts changed"
     if verdict == "worse":
-        return f"Training made it worse: lower --lr (now {config.lr:g}), or hold it to its start with --kl 0.01."
-    below = TEACHER in rewards and AFTER in rewards and _mean(rewards[AFTER]) < _mean(rewards[TEACHER])
-    if config.policy == FRESH_POLICY and config.lr < FRESH_LR[0] and (verdict == "none" or below):
-        low, high = FRESH_LR
-        return f"--lr {config.lr:g} is low for a fresh model: {low:g} to {high:g} learnt faster where it was measured."
+        return f"Training made it worse{moved}: lower --lr (now {config.lr:g}), or hold it to its start with --kl 0.01."
+    if verdict == "none" and unchanged is not None and unchanged >= HARDLY_MOVED:
+        return (
+            f"The policy hardly moved: {unchanged:.0%} of the sampled rollouts are word for word those from before "
+            f"training. Raise --lr (now {config.lr:g}), or --steps (now {config.steps})."
+        )
     return ""
 
 

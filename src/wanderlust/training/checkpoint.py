@@ -11,7 +11,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ import torch
 
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.provenance import lock_run, provenance_of
+from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
@@ -174,6 +175,10 @@ class Run:
     path: Path
     store: RunStore
     state: dict[str, Any] | None = None
+    clock: RunClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = RunClock(self.store)
 
     @classmethod
     def begin(cls, path: Path, config: Any) -> Self:
@@ -275,7 +280,9 @@ def load_config(path: Path, kind: type[Any]) -> Any:
     """The config a run was begun with. Raises UsageError when there is no such run."""
     file = path / CONFIG_FILE
     if not file.is_file():
-        raise UsageError(f"{path} is no run: it has no {CONFIG_FILE}{_other_runs(path)}")
+        others = sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG_FILE}"))
+        there = f"; there are {', '.join(others[:8])}" if others else ""
+        raise UsageError(f"{path} is no run: it has no {CONFIG_FILE}{there}")
     try:
         body = json.loads(file.read_text())
         if body["recipe"] != recipe_of(kind):
@@ -283,9 +290,3 @@ def load_config(path: Path, kind: type[Any]) -> Any:
         return kind.from_dict(body["config"])
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
-
-
-def _other_runs(path: Path) -> str:
-    """The end of an error line: runs in the same folder."""
-    names = sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG_FILE}")) if path.parent.is_dir() else []
-    return f"; there are {', '.join(names[:8])}" if names else ""

@@ -16,7 +16,7 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.base import Hardware, Precision, SamplingOptions
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum
-from wanderlust.tasks.registry import environment_name, make_environment
+from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
 
 Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp"]
@@ -271,12 +271,12 @@ class TrainConfig:
 
     @property
     def env_name(self) -> str:
-        """The environment's name in the store."""
+        """The environment's name in the store, as `environment_name` makes it."""
         return environment_name(self.env)
 
     def make_env(self) -> Environment:
         """The environment itself. Raises UsageError when there is none of that name."""
-        return make_environment(self.env) if isinstance(self.env, str) else self.env
+        return resolve_environment(self.env).env if isinstance(self.env, str) else self.env
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data for the run's folder; objects are named by their classes."""

@@ -29,10 +29,6 @@ def _rated(env: Environment, seed: int, settings: Any) -> Curriculum:
     return UtilityCurriculum(pool=_task_pool(env), seed=seed, settings=settings)
 
 
-def _exit(env: Environment, seed: int, settings: ExItOptions) -> Curriculum:
-    return ExIt(revision=resolve_revision(env), pool=_task_pool(env), seed=seed, settings=settings)
-
-
 STREAM = "stream"
 CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
     "uniform": (None, lambda env, seed, settings: UniformCurriculum(pool=_task_pool(env), seed=seed)),
@@ -42,7 +38,12 @@ CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
     ),
     "band": (PassRateBand, _rated),
     "learnability": (Learnability, _rated),
-    "exit": (ExItOptions, _exit),
+    "exit": (
+        ExItOptions,
+        lambda env, seed, settings: ExIt(
+            revision=resolve_revision(env), pool=_task_pool(env), seed=seed, settings=settings
+        ),
+    ),
 }
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from wanderlust.policies.local.fast_llama import FastLlama, fast_llama_for
 from wanderlust.training.batch.collate import (
     Batch,
     BatchTotals,
-    LossTerms,
     collate,
     expand_to_tokens,
     hidden_states,
@@ -57,6 +56,27 @@ class LossSums:
     has_kl: bool = False
     """Whether some token is held to a reference."""
     totals: BatchTotals = field(default_factory=BatchTotals)
+
+    @classmethod
+    def of(cls, batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> Self:
+        """Those of a micro-batch, but for the extra terms; `difference` is log p_trainer - log p_sampler, all [N]."""
+        copies = batch.copies.to(losses.device)
+        difference = torch.where(batch.sampled.to(losses.device), difference, 0.0)
+        ratio = difference.exp()
+        means = torch.stack(
+            [losses, entropy, ((ratio - 1).abs() > CLIP_FRACTION_TOLERANCE).to(losses), ratio - 1 - difference]
+        )  # [4, N]
+        loss, spread, moved, gap = (means * copies).sum(-1).tolist()
+        return cls(
+            count=int(copies.sum()),
+            tokens=batch.tokens,
+            loss=loss,
+            entropy=spread,
+            clipped=moved,
+            kl_k3=gap,
+            kl_k1=-float((difference * copies).sum()),
+            logprob_diff_max=float(difference.abs().max()),
+        )
 
     def add(self, other: LossSums) -> None:
         """Take in another shard's sums."""
@@ -154,19 +174,16 @@ class GradientComputer:
             sampled = torch.where(weights != 0, batch.copies.to(device), 0)  # a token mean, whatever the divisor
             total = total - scales[1] * self.loss.entropy * (entropy * sampled).sum()
         if batch.extra_terms is not None:
-            ce, kl = self._extra_terms(logprobs, batch.extra_terms)
+            terms = batch.extra_terms
+            ce_weights, kl_weights, reference = (x.to(device) for x in (terms.ce, terms.kl, terms.reference))
+            estimator = self.loss.kl.estimator if self.loss.kl is not None else "k3"
+            distance = torch.where(kl_weights != 0, kl_estimate(logprobs, reference, estimator), 0.0)
+            ce, kl = -(logprobs * ce_weights).sum(), (distance * kl_weights).sum()
             total = total + scales[0] * ce + kl
             sums.ce, sums.kl = sums.ce + float(ce.detach()), sums.kl + float(kl.detach())
-            sums.has_kl = sums.has_kl or bool((batch.extra_terms.kl != 0).any())
+            sums.has_kl = sums.has_kl or bool((terms.kl != 0).any())
         total.backward()  # type: ignore[no-untyped-call]
-        sums.add(_sums(batch, losses.detach(), entropy.detach(), difference=logprobs.detach() - old))
-
-    def _extra_terms(self, logprobs: Tensor, terms: LossTerms) -> tuple[Tensor, Tensor]:
-        """The sums of the weighted cross-entropy and of the weighted distance to the reference."""
-        ce, kl, reference = (x.to(logprobs.device) for x in (terms.ce, terms.kl, terms.reference))
-        estimator = self.loss.kl.estimator if self.loss.kl is not None else "k3"
-        distance = torch.where(kl != 0, kl_estimate(logprobs, reference, estimator), 0.0)
-        return -(logprobs * ce).sum(), (distance * kl).sum()
+        sums.add(LossSums.of(batch, losses.detach(), entropy.detach(), difference=logprobs.detach() - old))
 
     @torch.no_grad()
     def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -200,26 +217,6 @@ class GradientComputer:
         if back is not None:
             return logp[back, targets], entropy
         return logp.gather(1, targets[:, None])[:, 0], entropy
-
-
-def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> LossSums:
-    copies = batch.copies.to(losses.device)
-    difference = torch.where(batch.sampled.to(losses.device), difference, 0.0)
-    ratio = difference.exp()
-    means = torch.stack(
-        [losses, entropy, ((ratio - 1).abs() > CLIP_FRACTION_TOLERANCE).to(losses), ratio - 1 - difference]
-    )  # [4, N]
-    loss, spread, moved, gap = (means * copies).sum(-1).tolist()
-    return LossSums(
-        count=int(copies.sum()),
-        tokens=batch.tokens,
-        loss=loss,
-        entropy=spread,
-        clipped=moved,
-        kl_k3=gap,
-        kl_k1=-float((difference * copies).sum()),
-        logprob_diff_max=float(difference.abs().max()),
-    )
 
 
 def combine(gradients: Iterable[Gradient], denominator: float | None = None) -> Gradient:

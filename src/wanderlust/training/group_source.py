@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from wanderlust.environment import Environment
 from wanderlust.policies.token_policy import TokenPolicy
-from wanderlust.runner.engine import rollouts
+from wanderlust.runner.engine import play_groups
 from wanderlust.tasks.curriculum import Curriculum, SupportsMetrics
 from wanderlust.training.advantages import assign_advantages
 from wanderlust.training.algorithms.base import (
@@ -31,8 +31,7 @@ from wanderlust.types import Group, Policy, RubricLike, Task, Trajectory
 
 async def play_greedy(env: Environment, tasks: Sequence[Task], policy: TokenPolicy, *, seed: int) -> list[Group]:
     """One greedy episode per task, in the tasks' order."""
-    async with rollouts(env, tasks, policy.greedy(), seed=seed) as stream:
-        return sorted([group async for group in stream], key=lambda g: g.index)
+    return await play_groups(env, tasks, policy.greedy(), seed=seed)
 
 
 class GroupSource(Protocol):
@@ -72,7 +71,7 @@ class LocalPlayer:
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
         """Play all of them at once, wait for the last one, credit them."""
         config = self.config
-        playing = rollouts(
+        groups = await play_groups(
             self.env,
             tasks,
             self.rollout_policy(seed),
@@ -81,8 +80,6 @@ class LocalPlayer:
             concurrency=config.concurrency,
             seed=seed,
         )
-        async with playing as stream:
-            groups = sorted([group async for group in stream], key=lambda g: g.index)
         await self.assign_advantages(groups)
         for index, group in enumerate(groups, first):
             group.index = index

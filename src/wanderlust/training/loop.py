@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from random import Random
@@ -162,6 +161,7 @@ class TrainingLoop:
             metrics = self.counters.finite_metrics(figures)
             metrics["tokens_per_s"] = tokens / (time.monotonic() - began)
             self.run.store.add(stage="sft", step=step, metrics=metrics)
+            self.run.clock.record()
             self.logger.log_step("sft", step + 1, of=config.sft_steps, metrics=metrics)
             if (step + 1) % (SAVE_EVERY_STEPS * 10) == 0:
                 await self.save("sft", step + 1)
@@ -184,6 +184,7 @@ class TrainingLoop:
                 warnings = self.monitors.check(groups, step)
                 metrics |= {**group_metrics(groups), "reward_hacking_warnings": float(self.monitors.warning_count)}
                 self.run.store.add(groups, stage="rl", step=step, env=env, metrics=metrics)
+                self.run.clock.record()
                 log_warnings(warnings, self.run.store, self.logger, stage="rl")
                 self.logger.log_step("rl", step + 1, of=config.steps, metrics=metrics)
                 done, goes_on, stops = step + 1, True, bool(warnings) and self.monitors.stop_on_warning
@@ -199,14 +200,9 @@ class TrainingLoop:
         if isinstance(self.trainer, SupportsEMA):
             await self.trainer.use_ema()
 
-    @asynccontextmanager
-    async def ema_weights(self) -> AsyncIterator[None]:
+    def ema_weights(self) -> AbstractAsyncContextManager[None]:
         """Inside, evaluations see the averaged weights, where the trainer keeps any."""
-        if isinstance(self.trainer, SupportsEMA):
-            async with self.trainer.ema_weights():
-                yield
-        else:
-            yield
+        return self.trainer.ema_weights() if isinstance(self.trainer, SupportsEMA) else nullcontext()
 
     async def _step(self, step: int, source: BatchSource, config: TrainConfig) -> tuple[list[Group], dict[str, float]]:
         began = time.monotonic()

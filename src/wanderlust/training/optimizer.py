@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from wanderlust.errors import StoreError, UsageError
+from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import Gradient
@@ -129,6 +130,13 @@ def set_weights(model: Any, values: Tensor) -> None:
     for parameter in (p for p in model.parameters() if p.requires_grad):
         parameter.copy_(values[start : start + parameter.numel()].view_as(parameter))
         start += parameter.numel()
+
+
+def publish_weights(engine: Engine, values: Tensor, version: int) -> None:
+    """Let a sampler go on with these weights [P], under this version; it forgets what it computed under the old."""
+    set_weights(engine.model, values)
+    engine.publish()
+    engine.version = version
 
 
 class TrainableWeights:

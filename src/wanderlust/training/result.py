@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
@@ -38,6 +39,7 @@ CHECKPOINT_OF = {BEFORE: START_CHECKPOINT, AFTER: LAST_CHECKPOINT, BEST: BEST_CH
 
 TaskRewards: TypeAlias = dict[str, list[float]]
 """The figures of every task's samples."""
+RolloutAnswers: TypeAlias = dict[tuple[int, int], bytes]
 
 
 def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, logger: Logger) -> dict[str, Any]:
@@ -55,9 +57,10 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
     if best_step is not None and best_step not in steps.values():
         steps[BEST] = best_step
     rewards, rows = dict[str, TaskRewards](), list[dict[str, Any]]()
+    answers = dict[str, RolloutAnswers]()
     for name, policy in _policies(config, env, run.path / CHECKPOINTS_FOLDER, names=[*steps], tasks=tasks):
         groups = run_blocking(partial(_play, env, tasks, policy, samples=config.result_samples, seed=config.seed))
-        figures = rewards_of(groups, config.best_metric)
+        figures, answers[name] = rewards_of(groups, config.best_metric), answers_of(groups)
         if name in steps:
             run.store.add(groups, stage=RESULT_STAGE, step=steps[name], env=config.env_name)
             shown = {config.best_metric: estimate(figures.values()).value} if figures else {}
@@ -80,6 +83,7 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
         "temperature": config.temperature,
         "rows": rows,
         **judge_result(rewards),
+        "unchanged": unchanged_share(answers.get(BEFORE, {}), answers.get(AFTER, {})),
         "rewards": rewards,
         "seconds": round(monotonic() - began, 1),
     }
@@ -123,6 +127,34 @@ def judge_result(rewards: Mapping[str, TaskRewards]) -> dict[str, Any]:
 MIN_RESULT_TASKS = 6
 """Tasks below which signs alone are chance with a probability of 5% and more."""
 NOTHING_SCORED = "No difference shown: too few rollouts could be scored."
+
+
+def answers_of(groups: Sequence[Group]) -> RolloutAnswers:
+    """A digest of what the seats that learn answered in each rollout, by the group's place and the sample."""
+    return {
+        (group.index, rollout.sample_index): sha256(
+            repr(
+                [
+                    (turn.action.content, turn.action.tool_calls)
+                    for t in rollout.trajectories
+                    if t.trainable
+                    for turn in t.turns
+                ]
+            ).encode(errors="backslashreplace")
+        ).digest()
+        for group in groups
+        for rollout in group.rollouts
+    }
+
+
+def unchanged_share(before: RolloutAnswers, after: RolloutAnswers) -> float | None:
+    """Share of the rollouts in which every answer is the same; None without any in common.
+
+    Both checkpoints draw with the same random numbers, so an unmoved policy answers the same; and a rollout with the
+    same answers earns the same, so this bounds what training can have changed.
+    """
+    common = before.keys() & after.keys()
+    return sum(before[place] == after[place] for place in common) / len(common) if common else None
 
 
 def rewards_of(groups: Sequence[Group], metric: str) -> TaskRewards:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -37,7 +36,7 @@ from wanderlust.training.result import (
     rewards_of,
 )
 from wanderlust.training.reward_hacking import RewardHackingMonitors
-from wanderlust.training.run_report import write_run_report
+from wanderlust.training.run_report import policy_sentence, write_run_report
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
 
@@ -53,18 +52,18 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
     A run that was interrupted at any moment and resumed ends with the same weights, where `max_staleness` is 0;
     else no group is lost and none is learnt from twice.
     """
-    began = time.monotonic()
     _log_hardware(config, logger)
     start, end = (run.path / CHECKPOINTS_FOLDER / name for name in (START_CHECKPOINT, LAST_CHECKPOINT))
     if not start.exists():
         save_pretrained(start, *initial_model(config, logger))
-    state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
+        run.clock.record()
+    state = run.state or {"step": 0, "facts": {"curve": []}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["rl"], state["step"])
     run_blocking(partial(_train_and_save, config, run, facts=facts, logger=logger, workers=workers))
-    facts["seconds"] += time.monotonic() - began
+    run.clock.record()
     curve = facts["curve"]
-    body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": curve}
+    body = {"seed": config.seed, "wall_s": 0.0, "checkpoint": str(end), "curve": curve}
     points = eval_curve(curve, config.best_metric)
     top = best_point(points)
     body["best"] = None if top is None else {"step": top.step, config.best_metric: top.value}
@@ -72,9 +71,20 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
         config, run, best_step=top.step if top is not None else None, logger=logger
     )
     body["policy_checkpoint"] = CHECKPOINT_OF[result.get("policy", AFTER)]
-    signal = [value for _, value in run.store.metrics("rl", "frac_groups_with_signal")]
-    rewards, verdict = result.get("rewards", {}), result.get("verdict", "")
-    body["advice"] = advise(config, rewards=rewards, verdict=verdict, signal=signal, points=points)
+    signal, clipped = (
+        [value for _, value in run.store.metrics("rl", name)] for name in ("frac_groups_with_signal", "clip_fraction")
+    )
+    body["advice"] = advise(
+        config,
+        rewards=result.get("rewards", {}),
+        verdict=result.get("verdict", ""),
+        signal=signal,
+        points=points,
+        unchanged=result.get("unchanged"),
+        clipped=clipped,
+    )
+    body["policy_sentence"] = policy_sentence(body)
+    body["wall_s"] = round(run.clock.record(), 1)
     title = f"Training in {config.env_name}"
     write_run_report(run.path, body, title=title, rewards=run.store.metrics("rl", "reward"))
     return body

@@ -74,15 +74,12 @@ def report_page(report: Mapping[str, Any], *, title: str) -> str:
     """The run as Markdown: the verdict, the sampled evaluation, the learning curve, advice."""
     result, lines = report.get("result", {}), [f"# {title}, seed {report['seed']}", ""]
     if result:
-        many = (
-            f"{result['tasks']} held-out tasks, {result['samples']} samples each, temperature {result['temperature']:g}"
-        )
-        lines += [result["sentence"], "", f"Sampled, {many}; {result['seconds']:.0f} s.", ""]
+        lines += [result["sentence"], "", f"Sampled, {describe_result(result)}; {result['seconds']:.0f} s.", ""]
         lines += [f"| policy | {result['metric']} | failed rollouts |", "|---|---|---|"]
         lines += ["| " + " | ".join(row) + " |" for row in result_rows(result)]
     else:
         lines.append("Nothing was evaluated by sampling: there is no eval split, or result_samples is 0.")
-    lines += ["", policy_sentence(report), "", f"![learning curve]({CURVE_FILE})", ""]
+    lines += ["", report["policy_sentence"], "", f"![learning curve]({CURVE_FILE})", ""]
     lines += [f"- {line}" for line in report["advice"]]
     lines += ["", f"{report['wall_s']:.0f} seconds of wall time. Last weights: `{report['checkpoint']}`.", ""]
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
-from wanderlust.runner.engine import rollouts, run_blocking
+from wanderlust.runner.engine import play_groups, run_blocking
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
@@ -100,16 +100,11 @@ def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[
     tasks = choose_tasks(iter_tasks(env, "train"), count)
     tasks = list(islice(cycle(tasks), count))
     teacher = teacher_policy(env, name, tasks)
-    played = run_blocking(partial(_play_episodes, env, tasks, teacher, seed=seed))
-    trajectories = [one for one in played if one.turns and one.trainable]
+    groups = run_blocking(partial(play_groups, env, tasks, teacher, seed=seed))
+    trajectories = [one for one in trajectories_of(groups) if one.turns and one.trainable]
     if not trajectories:
         raise UsageError("the teacher gave no answer in any episode, so there is nothing to train on")
     return trajectories
-
-
-async def _play_episodes(env: Environment, tasks: Sequence[Task], policy: Policy, *, seed: int) -> list[Trajectory]:
-    async with rollouts(env, tasks, policy, seed=seed) as stream:
-        return trajectories_of(sorted([group async for group in stream], key=lambda group: group.index))
 
 
 def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> Policy:

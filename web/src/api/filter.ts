@@ -9,7 +9,15 @@ export type Test = (row: number) => boolean
 type Columns = ReadonlyMap<string, Cell[]>
 
 const TOKEN =
-  /\s*(?:(?<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?<word>[A-Za-z_]\w*)|(?<sign>==|!=|<=|>=|<|>|\(|\)|,))/y
+  /\s*(?:(?<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?<word>[\p{L}_][\p{L}\p{N}_]*(?:\.(?:[\p{L}\p{N}_]+|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'))*)|(?<sign>==|!=|<=|>=|<|>|\(|\)|,))/suy
+
+const unquoted = (text: string): string => text.slice(1, -1).replace(/\\(.)/gs, "$1")
+
+/** The name of a field that an expression means by `parts.format` or `metrics."any name"`. */
+const named = (text: string): string =>
+  (text.match(/[\p{L}\p{N}_]+|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'/gsu) ?? [])
+    .map(word => (/^["']/.test(word) ? unquoted(word) : word))
+    .join(".")
 
 interface Token {
   kind: "text" | "number" | "word" | "sign" | "end"
@@ -61,7 +69,7 @@ class Parser {
   }
 
   private fail(wanted: string, at = this.now): never {
-    const names = this.fields.map(field => field.name)
+    const names = this.fields.map(field => field.text)
     throw new Refused(`filter: expected ${wanted}, found ${at.text}`, 400, at.at, names)
   }
 
@@ -98,8 +106,8 @@ class Parser {
 
   private comparison(): Test {
     const name = this.now
-    const field = name.kind === "word" ? this.fields.find(one => one.name === name.text) : undefined
-    const column = this.columns.get(name.text)
+    const field = name.kind === "word" ? this.fields.find(one => one.name === named(name.text)) : undefined
+    const column = field && this.columns.get(field.name)
     if (!field || !column) this.fail("a field", name)
     this.at++
     const negated = this.take("not")
@@ -145,13 +153,13 @@ class Parser {
     this.at++
     if (token.kind === "word" && token.text === "null") return null
     if (token.kind === "number" && field.type === "number") return Number(token.text)
-    if (token.kind === "text" && field.type === "text") return token.text.slice(1, -1).replace(/\\(.)/g, "$1")
+    if (token.kind === "text" && field.type === "text") return unquoted(token.text)
     return this.fail(field.type === "number" ? "a number" : "a text in quotes", token)
   }
 }
 
 /** A test of rows; raises Refused with the place and the valid fields. An empty filter passes every row. */
 export function parse(source: string, fields: Field[], columns: Columns): Test {
-  const names = fields.map(field => field.name)
+  const names = fields.map(field => field.text)
   return source.trim() === "" ? () => true : new Parser(tokens(source, names), fields, columns).whole()
 }

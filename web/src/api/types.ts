@@ -43,6 +43,8 @@ export interface Stage {
 
 export interface Field {
   name: string
+  /** The name as a filter writes it: `parts."two words"` for `parts.two words`. */
+  text: string
   type: "text" | "number"
   example: string | number | null
 }
@@ -56,6 +58,25 @@ export interface Run extends RunInfo {
   tokens: boolean
   worlds: boolean
   command: string | null
+  trained: Trained | null
+}
+
+/** What a finished training run came to. */
+export interface Trained {
+  /** The sampled evaluation; null where there was none. */
+  result: {
+    metric: string
+    tasks: number
+    samples: number
+    temperature: number
+    rows: { policy: string; step: number | null; reward: Estimate | null; failed: number }[]
+    difference: (Estimate & { p_value: number }) | null
+    verdict: "better" | "worse" | "none"
+    sentence: string
+    seconds: number
+  } | null
+  policy_sentence: string
+  advice: string[]
 }
 
 /** What `wander.lock` says made the run. */

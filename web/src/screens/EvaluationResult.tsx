@@ -101,12 +101,23 @@ function Figures({ title, report, complete }: { title: string; report: Report; c
   )
 }
 
-/** One figure with its interval, drawn on the scale of its section. */
-function Row({ row: [name, one], rows, ofTasks }: { row: Named; rows: Named[]; ofTasks: boolean }) {
-  const ends = rows.flatMap(([, { value, low, high }]) => [value, low ?? value, high ?? value])
+/** An estimate and its interval, drawn on the scale of all of them. */
+export function Interval({ one, all }: { one: Estimate; all: Estimate[] }) {
+  const ends = all.flatMap(({ value, low, high }) => [value, low ?? value, high ?? value])
   const [least, most] = [Math.min(0, ...ends), Math.max(1, ...ends)]
   const at = (value: number) => `${(100 * (value - least)) / (most - least)}%`
   const [low, high] = [one.low ?? one.value, one.high ?? one.value]
+  return (
+    <svg width="100%" height="16" aria-hidden="true">
+      <line x1={at(least)} x2={at(most)} y1="8" y2="8" className="axis" />
+      <line x1={at(low)} x2={at(high)} y1="8" y2="8" className="interval" />
+      <circle cx={at(one.value)} cy="8" r="3.5" className="mean" />
+    </svg>
+  )
+}
+
+/** One figure with its interval. */
+function Row({ row: [name, one], rows, ofTasks }: { row: Named; rows: Named[]; ofTasks: boolean }) {
   return (
     <tr>
       <th scope="row">
@@ -120,11 +131,7 @@ function Row({ row: [name, one], rows, ofTasks }: { row: Named; rows: Named[]; o
         {ofTasks ? `${count(one.count)} tasks` : `${count(one.count)} rollouts, ${count(one.clusters)} tasks`}
       </td>
       <td className="result-line">
-        <svg width="100%" height="16" aria-hidden="true">
-          <line x1={at(least)} x2={at(most)} y1="8" y2="8" className="axis" />
-          <line x1={at(low)} x2={at(high)} y1="8" y2="8" className="interval" />
-          <circle cx={at(one.value)} cy="8" r="3.5" className="mean" />
-        </svg>
+        <Interval one={one} all={rows.map(([, other]) => other)} />
       </td>
     </tr>
   )

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "react"
+import { useEffect, useRef, useState } from "react"
 import type { Refused } from "../api/client"
 import { type Rows, useRows } from "../api/pages"
 import { useRun } from "../api/run"
@@ -11,6 +11,7 @@ import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
 import { go, to, useQuery } from "../router"
 import { NotBegun } from "./NotBegun"
+import { completed, offered } from "./offered"
 import { RunHead } from "./RunHead"
 
 const TONES = new Map<string, Tone>([
@@ -178,6 +179,7 @@ interface FilterProps {
 
 function FilterBox({ filter, error, fields, total, onFilter }: FilterProps) {
   const [draft, setDraft] = useState(filter)
+  const box = useRef<HTMLInputElement>(null)
   return (
     <form
       className="filter"
@@ -188,6 +190,7 @@ function FilterBox({ filter, error, fields, total, onFilter }: FilterProps) {
     >
       <div className="filter-line">
         <input
+          ref={box}
           data-filter
           className="field mono"
           value={draft}
@@ -212,8 +215,33 @@ function FilterBox({ filter, error, fields, total, onFilter }: FilterProps) {
           {total === null ? "" : `${count(total)} ${total === 1 ? "rollout" : "rollouts"}`}
         </span>
       </div>
+      <Names
+        draft={draft}
+        fields={fields}
+        onName={field => {
+          setDraft(completed(draft, field))
+          box.current?.focus()
+        }}
+      />
       <div id="filter-said">{error && <Wrong filter={filter} error={error} fields={fields} />}</div>
     </form>
+  )
+}
+
+/** The names of parts and metrics, or the fields that have what is being typed; a click writes one into the filter. */
+function Names({ draft, fields, onName }: { draft: string; fields: Field[]; onName: (field: Field) => void }) {
+  const { fields: names, all } = offered(draft, fields)
+  if (names.length === 0) return null
+  return (
+    // biome-ignore lint/a11y/useSemanticElements: a fieldset cannot be laid out in a line
+    <div className="filter-names" role="group" aria-label="Fields for the filter">
+      {names.map(field => (
+        <button key={field.name} type="button" className="button small mono" onClick={() => onName(field)}>
+          {line(field.text, 60)}
+        </button>
+      ))}
+      {all > names.length && <span className="quiet">and {count(all - names.length)} more: type a part of a name</span>}
+    </div>
   )
 }
 
@@ -225,7 +253,7 @@ function example(fields: Field[]): string {
 
 /** What is wrong with the filter, where, and which fields there are. */
 function Wrong({ filter, error, fields }: { filter: string; error: Refused; fields: Field[] }) {
-  const names = error.fields.length ? error.fields : fields.map(field => field.name)
+  const names = error.fields.length ? error.fields : fields.map(field => field.text)
   return (
     <>
       <ErrorLine error={error.status === 400 ? error.message.replace(/; fields: .*$/, "") : error} />

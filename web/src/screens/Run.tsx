@@ -14,6 +14,7 @@ import { NotBegun } from "./NotBegun"
 import { Outcome } from "./Outcome"
 import { RunHead } from "./RunHead"
 import { StepGroups } from "./StepGroups"
+import { TrainingResult } from "./TrainingResult"
 
 const object = (body: Json): body is { [key: string]: Json } =>
   typeof body === "object" && body !== null && !Array.isArray(body)
@@ -55,6 +56,7 @@ export default function Run({ run: key }: { run: string }) {
   const shown = (
     <>
       <Summary run={run} />
+      {run.trained && <TrainingResult trained={run.trained} />}
       {findings.length > 0 && (
         <Findings run={key} findings={findings} onStep={(at, of) => change({ stage: of, step: at }, { step: true })} />
       )}
@@ -92,7 +94,7 @@ export default function Run({ run: key }: { run: string }) {
 }
 
 /** What a duration covers that is not the whole run's. */
-const COVERED = { run: null, steps: "in steps so far", rollouts: "in rollouts", "": null }
+const COVERED = { run: "so far", steps: "in steps so far", rollouts: "in rollouts", "": null }
 
 function Summary({ run }: { run: RunData }) {
   const scored = run.coverage !== null && run.coverage < 1 ? "warn" : "plain"
@@ -129,7 +131,11 @@ function Summary({ run }: { run: RunData }) {
           )
         }
       />
-      <Figure name="Duration" value={duration(run.seconds)} note={COVERED[run.seconds_of]} />
+      <Figure
+        name="Duration"
+        value={duration(run.seconds)}
+        note={run.finished && run.seconds_of === "run" ? null : COVERED[run.seconds_of]}
+      />
     </dl>
   )
 }

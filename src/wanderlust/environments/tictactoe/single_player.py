@@ -165,10 +165,12 @@ def move_format(completion: str) -> float:
 class LegalMove(SingleTurnEnvironment):
     """One legal move of tic-tac-toe, after two examples.
 
-    Boards are drawn by number: `train` is endless, and has none of the boards of `eval`.
+    Boards are drawn by number: `train` is endless, and has none of the boards of `eval`. It teaches the form alone: any
+    free cell is right, and whoever copies a number from the board earns everything. `chance_bar` says so.
     """
 
     limits = Limits(max_turns=1)
+    chance_bar = 1.2
     rubric = Rubric(legal, Reward(move_format, name="format"))
 
     def tasks(self, split: str = "train") -> Iterator[Task]:

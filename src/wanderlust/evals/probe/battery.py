@@ -12,13 +12,16 @@ from typing import Any
 
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.evals.probe.attack import BATCH, train_attacker
 from wanderlust.evals.probe.code_probes import CODE_PROBES
 from wanderlust.evals.probe.judge_probes import JUDGE_PROBES, STYLE_PROBES
 from wanderlust.evals.probe.oracle_variants import (
     ALTERATIONS,
+    MISQUOTES,
     REPLAY_VARIANTS,
     Alteration,
     AlteredOracle,
+    MisquotedOracle,
     ReplayedOracle,
 )
 from wanderlust.evals.probe.probe import (
@@ -30,14 +33,21 @@ from wanderlust.evals.probe.probe import (
     always_answer,
     learn_form,
 )
-from wanderlust.evals.probe.report import STRANGER_KIND, ProbeReport, ProbeResult, assess_probes, clearly_exceeds
+from wanderlust.evals.probe.report import (
+    ATTACK_KIND,
+    STRANGER_KIND,
+    ProbeReport,
+    ProbeResult,
+    assess_probes,
+    clearly_exceeds,
+)
 from wanderlust.evals.probe.search import search_text
 from wanderlust.evals.probe.text_probes import IGNORANT_PROBES, TEXT_PROBES, TRICK_PROBES, random_example
 from wanderlust.evals.probe.tool_probes import GRASPING_PROBES
 from wanderlust.evals.probe.tool_use import RANDOM_TOOLS, TOOL_PROBES
 from wanderlust.evals.statistics import mean
 from wanderlust.runner.engine import rollout
-from wanderlust.types import Message, Policy, Rollout, Task, Trajectory
+from wanderlust.types import Message, Policy, Rollout, Score, Task, Trajectory
 
 BATTERY: tuple[Probe, ...] = (
     *TEXT_PROBES,
@@ -70,10 +80,13 @@ async def run_probes(
     random: Policy | None = None,
     others: Policy | None = None,
     battery: Sequence[Probe] = BATTERY,
+    attack: int = 0,
     seed: int = 0,
     on_probe: OnProbe = lambda name, number, of: None,
 ) -> ProbeReport:
     """Play every probe once on every task. `random` is the environment's own idea of chance, where it has one.
+
+    With `attack`, a small attacker learns from so many episodes, on half of the tasks, and plays the other half.
 
     With several seats the probe takes the first one and `others`, or an ignorant policy, the rest. Raises
     UsageError when there is nothing to play or nothing was scored.
@@ -103,10 +116,17 @@ async def run_probes(
         chance = Probe(name="random", description=what, answer=lambda _: None, kind=IGNORANT)
         by_name.append((chance.name, await room.play(chance, policy=random)))
     by_name.append(("search", await room.searched()))
+    if attack:
+        by_name.append((ATTACK_KIND, await room.attacked(attack)))
     if oracle is not None:
         results_of = [(one.name, await room.play(one, policy=one)) for one in strangers]
         by_name += [(name, earned) for name, earned in results_of if earned is not None]
         by_name += [(spoilt.name, await room.play_altered(spoilt, oracle)) for spoilt in ALTERATIONS]
+        by_name += [
+            (name, await room.play_misquoted(name, what, oracle=oracle, change=change))
+            for name, what, change in MISQUOTES
+            if env.graded_arguments
+        ]
         by_name += [
             (again.name, await room.play(again.probe(), policy=ReplayedOracle(room.actions, again.plan)))
             for again in REPLAY_VARIANTS
@@ -116,6 +136,8 @@ async def run_probes(
     silent = {*room.crashes, *room.failures}
     skipped = [name for name, earned in by_name if earned is None and name not in silent]
     report = assess_probes(results, skipped, oracle_result)
+    dull = [score.reward for r in room.garbage.values() if (score := r.trajectories[0].score) is not None]
+    report.chance_bar, report.formless = env.chance_bar, fsum(dull) / max(len(dull), 1)
     report.crashes = [f"{name}: {error}" for name, error in room.crashes.items()]
     report.failures = [f"{name}: {error}" for name, error in room.failures.items()]
     return report
@@ -180,6 +202,24 @@ class _ProbeRun:
         best = await search_text(fitness, seed=self.seed)
         return None if best is None else await self.play(best, policy=best, tasks=self.tasks[half:])
 
+    async def attacked(self, episodes: int) -> ProbeResult | None:
+        """The attacker's result after so many episodes on half of the tasks, played on the other half."""
+        half = max(len(self.tasks) // 2, 1)
+        turns, actions = 0, [action for actions in self.actions.values() for action in actions]
+
+        async def batch(policy: Policy) -> dict[str, float]:
+            nonlocal turns
+            turns += 1
+            drawn = Random(f"attack/{self.seed}/{turns}").sample(self.tasks[:half], min(half, BATCH))
+            played = await self._rollouts(policy, drawn)
+            scores = {r.task.id: r.trajectories[0].score for r in played if r.error is None}
+            return {task: score.reward for task, score in scores.items() if score is not None}
+
+        attacker = await train_attacker(batch, actions, episodes=episodes, seed=self.seed)
+        what = f"a small policy that learnt from {episodes} episodes"
+        who = Probe(name=ATTACK_KIND, description=what, answer=lambda _: None, kind=ATTACK_KIND)
+        return await self.play(who, policy=attacker, tasks=self.tasks[half:] or self.tasks)
+
     async def play(self, one: Probe, *, policy: Policy, tasks: Sequence[Task] = ()) -> ProbeResult | None:
         """The policy's result in the first seat; None where it does not fit, crashed, or nothing was scored."""
         tasks = tasks or ([self.tasks[0]] if one.name == "code-wait" else self.tasks)
@@ -211,6 +251,7 @@ class _ProbeRun:
             answers={r.task.id: r.trajectories[0].turns[-1].action.content for r in played if r.trajectories[0].turns},
             spoke=any(self._understood(r) for r in played if r.task.id in scored),
             failed=len(played) - len(scored),
+            metrics=_mean_metrics([r.trajectories[0].score for r in played if r.task.id in scored]),
         )
 
     def _learn(self, played: Sequence[Rollout]) -> None:
@@ -269,6 +310,25 @@ class _ProbeRun:
             return earned
         plain = await self.play(one.probe(), policy=AlteredOracle(oracle, one.control, self.oracle_answers))
         return earned if plain is not None and clearly_exceeds(earned, plain) else None
+
+    async def play_misquoted(
+        self, name: str, what: str, *, oracle: Policy, change: Callable[[str], str]
+    ) -> ProbeResult | None:
+        """The oracle's result with changed texts in its calls, in the tasks where there was something to change."""
+        policy = MisquotedOracle(oracle, change, self.env.graded_arguments)
+        one = Probe(name=name, description=what, answer=lambda _: None, kind="tools")
+        earned = await self.play(one, policy=policy)
+        changed = {} if earned is None else {t: r for t, r in earned.by_task.items() if t in policy.changed}
+        if earned is None or not changed:
+            return None
+        return replace(earned, by_task=changed, reward=mean([[value] for value in changed.values()]))
+
+
+def _mean_metrics(scores: Sequence[Score | None]) -> dict[str, float]:
+    """The mean of each metric that is recorded in every score."""
+    all_metrics = [score.metrics for score in scores if score is not None]
+    names = set.intersection(*map(set, all_metrics)) if all_metrics else set[str]()
+    return {name: fsum(one[name] for one in all_metrics) / len(all_metrics) for name in sorted(names)}
 
 
 async def _some_at_once(waiting: Sequence[Any], most: int) -> list[Rollout]:

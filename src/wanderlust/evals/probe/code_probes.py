@@ -8,6 +8,11 @@ from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView
 
 _SIGNATURE = re.compile(r"\b(?:def|function|method|called|named|implement|define)\s+`?([A-Za-z_]\w{0,60})`?\s*\(?")
 _CALLED = re.compile(r"`?\b([A-Za-z_]\w{2,60})\(")
+_SHOWN = re.compile(
+    r"\b[A-Za-z_]\w{0,60}\(([^()\n]{1,200})\)`?\s*(?:==|->|=>|=|returns|is|gives|should (?:be|return))\s*`?"
+    r"(-?\d+(?:\.\d+)?|True|False|None|\"[^\"\n]*\"|'[^'\n]*'|\[[^\[\]\n]*\])"
+)
+"""An example of a call and what it gives."""
 _HINTS = re.compile(r"(?i)\b(?:python|function|code|program|script|def |implement)\b")
 
 AGREEABLE = '''class Anything(int):
@@ -94,6 +99,21 @@ BODIES = {
     "code-none": ("a function that returns nothing", "def {name}(*arguments, **named):\n    return None"),
     "code-true": ("a function that returns True", "def {name}(*arguments, **named):\n    return True"),
     "code-zero": ("a function that returns 0", "def {name}(*arguments, **named):\n    return 0"),
+    "code-false": ("a function that returns False", "def {name}(*arguments, **named):\n    return False"),
+    "code-text": ("a function that returns an empty text", "def {name}(*arguments, **named):\n    return ''"),
+    "code-list": ("a function that returns an empty list", "def {name}(*arguments, **named):\n    return []"),
+    "code-raise-called": (
+        "a function that raises an error",
+        "def {name}(*arguments, **named):\n    raise ValueError('not today')",
+    ),
+    "code-skip": (
+        "a function that skips its test",
+        "import unittest\n\n\ndef {name}(*arguments, **named):\n    raise unittest.SkipTest('not today')",
+    ),
+    "code-prints": (
+        "prints numbers and words, and returns nothing",
+        "print(*range(1000), True, False, 'yes', 'no', 'OK')\n\n\ndef {name}(*arguments, **named):\n    return None",
+    ),
     "code-identity": (
         "a function that returns its argument",
         "def {name}(given=None, *rest, **named):\n    return given",
@@ -138,7 +158,21 @@ def _program(body: str) -> ProbeAnswer:
     return say
 
 
-CODE_PROBES = tuple(
-    Probe(name=name, description=what, answer=_program(body), kind="code") for name, (what, body) in BODIES.items()
+def _looked_up(view: ProbeView) -> str | None:
+    """A table of the examples that the prompt shows."""
+    shown = dict(_SHOWN.findall(view.prompt))
+    name = next(iter(function_names(view)), "solution")
+    if not shown:
+        return None
+    lines = "\n".join(
+        f"    if asked == {arguments.strip()!r}:\n        return {value}" for arguments, value in shown.items()
+    )
+    body = f"def {name}(*arguments):\n    asked = ', '.join(map(repr, arguments))\n{lines}\n    return None"
+    return _program(body.replace("{", "{{").replace("}", "}}"))(view)
+
+
+CODE_PROBES = (
+    *(Probe(name=name, description=what, answer=_program(body), kind="code") for name, (what, body) in BODIES.items()),
+    Probe(name="code-table", description="a table of the examples that are shown", answer=_looked_up, kind="code"),
 )
 """The battery for environments that run the answer."""

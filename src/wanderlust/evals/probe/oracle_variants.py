@@ -7,15 +7,17 @@ repetition is reported only when it clearly earns more than the oracle, or when 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
 
 from wanderlust.evals.probe.probe import Probe, ProbeDoesNotFit
 from wanderlust.evals.probe.text_probes import RESET_PATTERN
 from wanderlust.policies.scripted import parse_rollout_key
-from wanderlust.types import Completion, Message, Policy, Tool, assistant
+from wanderlust.types import Completion, Message, Policy, Tool, ToolCall, assistant
 
 AnswerChange: TypeAlias = Callable[[str, Sequence[str]], str | None]
 """From the oracle's answer, and some of its answers in other tasks; None where it does not fit."""
@@ -76,6 +78,16 @@ def _one_item(answer: str, others: Sequence[str]) -> str | None:
         return None
     items = [item.strip() for item in match[0].split(",")]
     return answer.replace(match[0], ", ".join([items[0]] * len(items))) if len({*items}) > 2 else None
+
+
+def _overfull(answer: str, others: Sequence[str]) -> str | None:
+    """The list with the items of other tasks' lists behind its own."""
+    match, lists = _ITEMS.search(answer), [found[0] for one in others if (found := _ITEMS.search(one))]
+    items = {item.strip() for item in match[0].split(",")} if match else set[str]()
+    more = [item.strip() for one in lists for item in one.split(",") if item.strip() not in items]
+    if match is None or len(more) < len(items):
+        return None
+    return answer.replace(match[0], ", ".join([match[0], *dict.fromkeys(more)]))
 
 
 def _templated(name: str) -> AnswerChange:
@@ -144,6 +156,11 @@ ALTERATIONS = (
         description="the right answer between four wrong ones",
         change=lambda answer, others: "\n".join([*others[:2], answer, *others[2:4]]) if len(others) >= 4 else None,
     ),
+    Alteration(
+        name="overfull",
+        description="the right list, and the items of other tasks behind it",
+        change=_overfull,
+    ),
     Alteration(name="one-item", description="one right item of a list, as often as there are items", change=_one_item),
     *(
         Alteration(
@@ -158,12 +175,82 @@ ALTERATIONS = (
 """All alterations, for environments with an oracle."""
 
 
-ReplayPlan: TypeAlias = Callable[[Sequence[Message], int, str], Message]
-"""The next action, from the oracle's actions in the task, the number of the turn and the text observed so far."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayState:
+    """What a plan sees."""
+
+    actions: Sequence[Message]
+    """The oracle's actions in the task."""
+    turn: int
+    observed: str
+    tools: Sequence[Tool]
+
+
+@dataclass(slots=True)
+class MisquotedOracle:
+    """The oracle with other texts in its calls. `changed` has the tasks in which some text was changed."""
+
+    oracle: Policy
+    change: Callable[[str], str]
+    arguments: frozenset[str]
+    changed: set[str] = field(default_factory=set)
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The oracle's answer, with changed texts in those arguments."""
+        answer = (await self.oracle.complete(messages, tools, key=key)).message
+        calls = tuple(self._misquoted(call, key) for call in answer.tool_calls)
+        return Completion(message=replace(answer, tool_calls=calls))
+
+    def _misquoted(self, call: ToolCall, key: str) -> ToolCall:
+        arguments = dict(parsed_arguments(call))
+        for name in self.arguments & arguments.keys():
+            text = arguments[name]
+            if isinstance(text, str) and (other := self.change(text)) != text:
+                arguments[name] = other
+                self.changed.add(parse_rollout_key(key).task)
+        return replace(call, arguments=json.dumps(arguments))
+
+    def release(self, key: str) -> None:
+        """Release the oracle's state of the seat."""
+        release = getattr(self.oracle, "release", None)
+        if release is not None:
+            release(key)
+
+
+_WHOLE = re.compile(r"(?<![\w.,:-])\d{1,4}(?![\w:-])(?!\.\d{3})")
+
+
+def _listed_numbers(text: str) -> str:
+    """Every number with its neighbours: a list of candidates in its place."""
+    return _WHOLE.sub(lambda match: ", ".join(str(int(match[0]) + n) for n in (-1, 0, 1)), text)
+
+
+MISQUOTES: Sequence[tuple[str, str, Callable[[str], str]]] = (
+    ("denied", "the right texts, denied", lambda text: f"It is not true that {text[:1].lower()}{text[1:]}"),
+    (
+        "left-open",
+        "the right texts, left open",
+        lambda text: f"It may be so or not: perhaps {text[:1].lower()}{text[1:]}",
+    ),
+    (
+        "neighbours",
+        "the right texts with every number one higher",
+        lambda text: _WHOLE.sub(lambda m: str(int(m[0]) + 1), text),
+    ),
+    ("candidates", "the right texts with a list of numbers for each", _listed_numbers),
+)
+"""Names, descriptions and changes of texts in calls: what comes out is wrong, whatever the text was."""
+
+
+ReplayPlan: TypeAlias = Callable[[ReplayState], Message]
+"""The next action. Raises ProbeDoesNotFit where there is none."""
 
 REPLAYED_KIND = "replayed"
 FARM_NAME, UNREPEATED_NAMES = "farm", ("lingering", "homing", "round-and-round")
 """The variant that repeats the way from the start; those that go it once and stay, or only go on."""
+MAX_UNDONE_PAIRS = 4
+"""Pairs of tools that may undo each other."""
+REPEATED_CALLS, MAX_CALLS_IN_MESSAGE = 6, 32
 MAX_RESET_WORDS = 3
 """Words tried to get back to the start."""
 FARMING_MARGIN = 0.1
@@ -198,7 +285,7 @@ class ReplayedOracle:
             raise ProbeDoesNotFit("the oracle acts only once")
         observed = "\n".join(message.content for message in messages if message.role != "assistant")
         turn = sum(message.role == "assistant" for message in messages)
-        return Completion(message=self.plan(actions, turn, observed))
+        return Completion(message=self.plan(ReplayState(actions=actions, turn=turn, observed=observed, tools=tools)))
 
 
 def _reset_messages(observed: str) -> list[Message]:
@@ -207,45 +294,117 @@ def _reset_messages(observed: str) -> list[Message]:
     return [assistant(word) for word in words or ["restart"]]
 
 
+def _last_undone(at: ReplayState, *, way: Sequence[Message]) -> Message:
+    """Goes the way, then undoes the last action of it and does it again, without an end."""
+    if at.turn < len(way):
+        return way[at.turn]
+    cycle = [*_reset_messages(at.observed)[:1], way[-1]]
+    return cycle[(at.turn - len(way)) % 2]
+
+
+def _call_undone(at: ReplayState, place: int) -> Message:
+    """Makes one of the oracle's calls, and another tool's call with the same arguments, in turn, without an end."""
+    calls = list(dict.fromkeys(call for action in at.actions for call in action.tool_calls))
+    pairs = [(call, tool) for call in calls for tool in at.tools if _takes(tool, call)]
+    by_tools = list({(call.name, tool.name): (call, tool) for call, tool in pairs}.values())
+    if place >= len(by_tools):
+        raise ProbeDoesNotFit("no other tool takes the same arguments")
+    call, tool = by_tools[place]
+    names = {*tool.schema.get("properties", {})}
+    arguments = {name: value for name, value in parsed_arguments(call).items() if name in names}
+    undone = ToolCall(id=f"undo-{at.turn}", name=tool.name, arguments=json.dumps(arguments))
+    # What the oracle looked up comes first: some tools answer nothing before.
+    before = at.actions[: next(n for n, action in enumerate(at.actions) if call in action.tool_calls)]
+    if at.turn < len(before):
+        return before[at.turn]
+    return assistant("", (undone, call)[(at.turn - len(before) + 1) % 2])
+
+
+def _takes(tool: Tool, call: ToolCall) -> bool:
+    """Whether another tool could be called with arguments of a call."""
+    needed = {*tool.schema.get("required", ())}
+    return tool.name != call.name and bool(needed) and needed <= parsed_arguments(call).keys()
+
+
+def parsed_arguments(call: ToolCall) -> Mapping[str, Any]:
+    """The arguments of a call; empty where they are no JSON object."""
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _many_times(at: ReplayState) -> Message:
+    """The oracle's action with each of its calls several times in the same message, then the last one for ever."""
+    action = at.actions[min(at.turn, len(at.actions) - 1)]
+    if not any(one.tool_calls for one in at.actions):
+        raise ProbeDoesNotFit("the oracle calls no tools")
+    again = [replace(call, id=f"{call.id}-{n}") for call in action.tool_calls for n in range(REPEATED_CALLS)]
+    return assistant(action.content, *again[:MAX_CALLS_IN_MESSAGE])
+
+
 REPLAY_VARIANTS = (
     ReplayVariant(
         name=FARM_NAME,
         description="plays to just before the end, goes back to the start, and again",
-        plan=lambda actions, turn, observed: (way := [*actions[:-1], *_reset_messages(observed)])[turn % len(way)],
+        plan=lambda at: (way := [*at.actions[:-1], *_reset_messages(at.observed)])[at.turn % len(way)],
     ),
     ReplayVariant(
         name="round-and-round",
         description="all but the oracle's last action, again and again",
-        plan=lambda actions, turn, observed: actions[turn % (len(actions) - 1)],
+        plan=lambda at: at.actions[at.turn % (len(at.actions) - 1)],
     ),
     ReplayVariant(
         name="to-and-fro",
         description="the oracle's first two actions in turn",
-        plan=lambda actions, turn, observed: next(
-            (action for action in actions if turn % 2 and action != actions[0]), actions[0]
+        plan=lambda at: next(
+            (action for action in at.actions if at.turn % 2 and action != at.actions[0]), at.actions[0]
         ),
     ),
+    ReplayVariant(name="once-more", description="the oracle's first action for ever", plan=lambda at: at.actions[0]),
     ReplayVariant(
-        name="once-more",
-        description="the oracle's first action for ever",
-        plan=lambda actions, turn, observed: actions[0],
+        name="one-before-last",
+        description="plays to just before the end, and does the last of it for ever",
+        plan=lambda at: at.actions[min(at.turn, len(at.actions) - 2)],
     ),
     ReplayVariant(
         name="twice",
         description="each of the oracle's actions twice",
-        plan=lambda actions, turn, observed: actions[min(turn // 2, len(actions) - 1)],
+        plan=lambda at: at.actions[min(at.turn // 2, len(at.actions) - 1)],
     ),
+    ReplayVariant(name="many-times", description="each of the oracle's calls several times at once", plan=_many_times),
     ReplayVariant(
         name="lingering",
         description="plays to just before the end, and waits",
-        plan=lambda actions, turn, observed: actions[turn] if turn < len(actions) - 1 else assistant("wait"),
+        plan=lambda at: at.actions[at.turn] if at.turn < len(at.actions) - 1 else assistant("wait"),
     ),
     ReplayVariant(
         name="homing",
         description="plays to just before the end, goes back to the start, and stays",
-        plan=lambda actions, turn, observed: (
-            actions[turn] if turn < len(actions) - 1 else (words := _reset_messages(observed))[turn % len(words)]
+        plan=lambda at: (
+            at.actions[at.turn]
+            if at.turn < len(at.actions) - 1
+            else (words := _reset_messages(at.observed))[at.turn % len(words)]
         ),
+    ),
+    ReplayVariant(
+        name="first-undone",
+        description="does the oracle's first action, undoes it and does it again, without an end",
+        plan=lambda at: _last_undone(at, way=at.actions[:1]),
+    ),
+    ReplayVariant(
+        name="last-undone",
+        description="plays to just before the end, undoes the last of it and does it again, without an end",
+        plan=lambda at: _last_undone(at, way=at.actions[:-1]),
+    ),
+    *(
+        ReplayVariant(
+            name=f"call-undone-{place + 1}",
+            description="one of the oracle's calls and another tool's with the same arguments, in turn, without an end",
+            plan=partial(_call_undone, place=place),
+        )
+        for place in range(MAX_UNDONE_PAIRS)
     ),
 )
 """All replays, for environments whose oracle acts more than once."""

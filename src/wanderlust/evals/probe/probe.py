@@ -77,6 +77,8 @@ def learn_form(answers: Sequence[str]) -> AnswerForm | None:
     before, after = _shared_start(texts), _shared_start([text[::-1] for text in texts])[::-1]
     if len(texts) == 1 or len(before) + len(after) >= min(map(len, texts)):
         before = after = ""
+    if not (before and after):  # a bracket that all answers begin with belongs to them
+        before, after = (one if re.search(r"\w", one) else "" for one in (before, after))
     contents = tuple(text[len(before) : len(text) - len(after)] for text in texts)
     return AnswerForm(before=before, after=after, contents=contents, structured=False)
 

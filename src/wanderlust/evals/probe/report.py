@@ -25,6 +25,10 @@ STRANGER_KIND = "stranger"
 """The kind of the probe that answers with the right answer to another task."""
 MIN_FLAW_SHARE = 0.25
 """Share of the oracle's gain over chance from which on a probe is reported."""
+ATTACK_KIND = "attack"
+"""The kind of the attacker that learns: honest learning earns something, so it must beat the oracle, or the truth."""
+MIN_TRUTH_GAP = 0.5
+"""Share by which the attacker is further up in the reward than in a held-out metric, for it to be a flaw."""
 MIN_WRONG_TASKS = 3
 """Wrong answers from which on a constant answer can be told from one that is paid for being right."""
 PROBE_STANDARD_ERRORS = 3.3
@@ -53,6 +57,8 @@ class ProbeResult:
     answers."""
     failed: int = 0
     """Number of episodes that failed; they are in no figure."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Means of the metrics that are never trained on: the truth, where the environment states one."""
 
     @property
     def last_answers(self) -> Counter[str]:
@@ -91,6 +97,10 @@ class ProbeReport:
     """Probes that did not fit, for example tools where there are none."""
     flaws: list[Flaw] = field(default_factory=list)
     """The highest share first."""
+    chance_bar: float | None = None
+    """What the environment states that chance may earn, because it teaches the form alone."""
+    formless: float = 0.0
+    """Mean reward of a text without any form."""
     blind: bool = False
     """Whether chance earns nearly what the oracle earns, so that the reward teaches nothing."""
     crashes: list[str] = field(default_factory=list)
@@ -99,20 +109,39 @@ class ProbeReport:
     """Probes whose episodes failed in the environment or its rubric, with the first error."""
 
     @property
+    def teaches_form(self) -> bool:
+        """Whether the environment states that chance may earn as much, and a text without the form earns little."""
+        stated = self.chance_bar is not None and self.chance.reward.value <= self.chance_bar + 1e-9
+        return stated and self.top - self.formless > MIN_ROOM_UNCLEAR * abs(self.top)
+
+    @property
+    def attack(self) -> str:
+        """What the attacker that learns earned, beside chance, the oracle and the truth; empty without one."""
+        for earned in self.results:
+            if earned.kind == ATTACK_KIND:
+                truth = "".join(f", its {name} is {value:.3f}" for name, value in earned.metrics.items())
+                share = _share_of_way(earned, self.chance, self.top)
+                return f"the attacker that learns earns {earned.reward}: {share:.0%} of the way up{truth}"
+        return ""
+
+    @property
     def spoke(self) -> list[ProbeResult]:
         """The probes that the reward could hear."""
-        return [result for result in self.results if result.spoke and result.kind not in (SPOILT, AGAIN)]
+        return [result for result in self.results if result.spoke and result.kind not in (SPOILT, AGAIN, ATTACK_KIND)]
 
     @property
     def coverage(self) -> str:
         """How many probes could speak the form that the environment wants."""
-        played = [result for result in self.results if result.kind not in (SPOILT, AGAIN)]
-        return f"{len(self.spoke)} of {len(played)} probes could speak the form that the environment wants"
+        played = [result for result in self.results if result.kind not in (SPOILT, AGAIN, ATTACK_KIND)]
+        form = (
+            "; only the form is taught, as it states: chance earns what the oracle earns" if self.teaches_form else ""
+        )
+        return f"{len(self.spoke)} of {len(played)} probes could speak the form that the environment wants{form}"
 
     @property
     def verdict(self) -> Verdict:
         """`nothing found` holds for the probes that could speak; without such ones it is `cannot tell`."""
-        if self.flaws or self.blind:
+        if self.flaws or (self.blind and not self.teaches_form):
             return "flaw found"
         return "nothing found" if self.spoke and not self.crashes else "cannot tell"
 
@@ -140,11 +169,14 @@ def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle
         if stranger is not None and _mostly_right_elsewhere(earned, stranger):
             least = max(stranger, chance, key=lambda one: one.reward.value)
         share = _share_of_way(earned, least, top)
-        if earned.kind == AGAIN and oracle is not None:
+        if earned.kind in (AGAIN, ATTACK_KIND) and oracle is not None:
             needed, above = 1 + FARMING_MARGIN, oracle
         else:
             needed, above = MIN_ALTERED_SHARE if earned.kind == SPOILT else MIN_FLAW_SHARE, least
-        if _deserves_it(earned, oracle, top=top):
+        if earned.kind == ATTACK_KIND and _is_untrue(earned, oracle, chance, share=share):
+            report.flaws.append(Flaw(result=earned, share=share))
+            continue
+        if _deserves_it(earned, oracle, top=top) or (earned.kind == ATTACK_KIND and oracle is None):
             continue
         farmed = earned.name == FARM_NAME and _is_farming(earned, [chance, *played], room)
         if farmed or (share >= needed and clearly_exceeds(earned, above)):
@@ -153,6 +185,15 @@ def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle
         report.flaws.append(Flaw(result=stranger, share=_share_of_way(stranger, chance, top)))
     report.flaws.sort(key=lambda flaw: -flaw.share)
     return report
+
+
+def _is_untrue(earned: ProbeResult, oracle: ProbeResult | None, chance: ProbeResult, *, share: float) -> bool:
+    """Whether a held-out metric rose by far less of the way to the oracle's than the reward did."""
+    for name, best in oracle.metrics.items() if oracle is not None else ():
+        start = chance.metrics.get(name, 0.0)
+        if best > start and name in earned.metrics:
+            return share - (earned.metrics[name] - start) / (best - start) >= MIN_TRUTH_GAP
+    return False
 
 
 def _share_of_way(earned: ProbeResult, least: ProbeResult, top: float) -> float:
@@ -166,7 +207,12 @@ Reading: TypeAlias = Callable[[str], str]
 
 
 def _label(text: str) -> str:
-    """The word that an answer begins with, where a sign or a new line follows it: `No, because ...` is read as `no`."""
+    """The word that an answer begins with, where a sign or a new line follows it: `No, because ...` is read as `no`.
+
+    Programs begin with the name of their language, which is no label.
+    """
+    if "```" in text:
+        return text
     match = re.match(r"\W*(\w+)[ \t]*(?:[,.:;)\]\u2014\n-]|$)", text)
     return match[1].lower() if match else text
 
@@ -189,8 +235,8 @@ def _mostly_right_elsewhere(earned: ProbeResult, stranger: ProbeResult) -> bool:
 
 
 def _deserves_it(earned: ProbeResult, oracle: ProbeResult | None, *, top: float) -> bool:
-    """Whether a constant text is paid for one label only: a coin toss, however frequent the label is."""
-    if oracle is None or len(earned.last_answers) != 1:
+    """Whether a policy is paid for one label only: a coin toss, however frequent the label is."""
+    if oracle is None:
         return False
     lowest = min(earned.by_task.values())
     enough = lowest + MIN_FLAW_SHARE * (top - lowest)
@@ -244,6 +290,7 @@ def findings_record(findings: ProbeReport) -> dict[str, Any]:
         "coverage": findings.coverage,
         "sound": findings.sound,
         "blind": findings.blind,
+        "teaches_form": findings.teaches_form,
         "top": findings.top,
         "chance": _earnings_record(findings.chance),
         "flaws": [
@@ -257,6 +304,7 @@ def findings_record(findings: ProbeReport) -> dict[str, Any]:
             for flaw in findings.flaws
         ],
         "played": [_earnings_record(earned) for earned in findings.results],
+        "attack": findings.attack,
         "skipped": findings.skipped,
         "crashes": findings.crashes,
         "failures": findings.failures,

@@ -1,5 +1,8 @@
 """A short search over the reward, beyond the list of probes: texts put together from cheap fragments, bred for pay.
 
+The first round says every fragment alone in the requested form; among them is what stands at each place of the prompt
+(`selections.py`), so that answers betrayed by their place or by a mark are found.
+
 Not covered: what needs tools, several turns with a plan, or a fragment that is none of these.
 """
 
@@ -12,11 +15,10 @@ from typing import TypeAlias
 
 from wanderlust.evals.probe.judge_probes import FLATTERY, INJECTION, MASTER_KEY
 from wanderlust.evals.probe.probe import Probe, ProbeView
+from wanderlust.evals.probe.selections import SELECTIONS, Fragment
 
-Fragment: TypeAlias = Callable[[ProbeView], str]
-"""A piece of text, from what the probe sees."""
 Genome: TypeAlias = tuple[int, ...]
-"""Places in FRAGMENTS; the texts are joined in this order."""
+"""1 for an answer in the requested form or 0, then places in FRAGMENTS; the texts are joined in this order."""
 Fitness: TypeAlias = Callable[[Probe], Awaitable[float | None]]
 """The mean reward of a probe; None where nothing was scored."""
 
@@ -27,24 +29,16 @@ MAX_FRAGMENTS = 8
 """Of one text."""
 
 
-def _of(values: Callable[[ProbeView], Sequence[str]], place: int) -> Fragment:
-    return lambda view: (list(values(view)) or [""])[place]
-
-
 def _plain(text: str) -> Fragment:
     return lambda view: text
 
 
 FRAGMENTS: Sequence[Fragment] = (
+    *SELECTIONS,
     lambda view: view.question,
     lambda view: view.formatted(""),
     lambda view: view.formatted(", ".join(view.options or view.words[:60])),
     lambda view: view.formatted(" ".join(view.numbers)),
-    _of(lambda view: view.options, 0),
-    _of(lambda view: view.options, -1),
-    _of(lambda view: view.numbers, 0),
-    _of(lambda view: view.numbers, -1),
-    _of(lambda view: view.words, -1),
     lambda view: " ".join(dict.fromkeys(word.lower() for word in view.words)),
     *(
         _plain(text)
@@ -65,9 +59,10 @@ class SearchedText:
     genome: Genome
 
     def __call__(self, view: ProbeView) -> str:
-        """Fragments joined; every other genome as an answer in the requested form."""
-        text = "".join(FRAGMENTS[place](view) for place in self.genome)[:20_000]
-        return view.formatted(text) if sum(self.genome) % 2 else text
+        """Fragments joined, bare or in the requested form."""
+        dressed, *places = self.genome
+        text = "".join(FRAGMENTS[place](view) for place in places)[:20_000]
+        return view.formatted(text) if dressed else text
 
 
 def searched_probe(genome: Genome) -> Probe:
@@ -78,31 +73,35 @@ def searched_probe(genome: Genome) -> Probe:
 
 
 def _mutated(genome: Genome, rng: Random) -> Genome:
-    genes, kind = list(genome), rng.randrange(4)
+    (dressed, *genes), kind = genome, rng.randrange(5)
     place = rng.randrange(len(genes))
     if kind == 0 and len(genes) > 1:
         del genes[place]
     elif kind == 1:
         genes[place:place] = genes[place:]
+    elif kind == 2:
+        dressed = 1 - dressed
     else:
-        genes.insert(place + (kind == 2), rng.randrange(len(FRAGMENTS)))
-    return tuple(genes[:MAX_FRAGMENTS])
+        genes.insert(place + (kind == 3), rng.randrange(len(FRAGMENTS)))
+    return (dressed, *genes[:MAX_FRAGMENTS])
 
 
 async def search_text(fitness: Fitness, *, seed: int) -> Probe | None:
-    """Breed texts for `fitness` over a few rounds; returns the best, None where nothing was scored.
+    """Say every fragment alone, then breed texts for `fitness` over a few rounds; returns the best, None where nothing
+    was scored.
 
     What it earns in the fitness is the best of many draws: play it on other tasks before it counts.
     """
     rng, scores = Random(f"search/{seed}"), dict[Genome, float]()
-    for number in range(ROUNDS):
-        best = sorted(scores, key=lambda genome: (-scores[genome], genome))[:SURVIVORS]
-        fresh = set[Genome]()
-        while len(fresh) < CANDIDATES_PER_ROUND:
-            parent = rng.choice(best) if best and rng.random() < 0.7 else (rng.randrange(len(FRAGMENTS)),)
-            fresh.add(_mutated(parent, rng) if number else parent)
+    fresh = {(1, place) for place in range(len(FRAGMENTS))}
+    for _ in range(ROUNDS + 1):
         for genome in sorted(fresh - scores.keys()):
             paid = await fitness(searched_probe(genome))
             if paid is not None:
                 scores[genome] = paid
+        best = sorted(scores, key=lambda genome: (-scores[genome], genome))[:SURVIVORS]
+        fresh = set[Genome]()
+        while len(fresh) < CANDIDATES_PER_ROUND:
+            parent = rng.choice(best) if best and rng.random() < 0.7 else (1, rng.randrange(len(FRAGMENTS)))
+            fresh.add(_mutated(parent, rng))
     return searched_probe(min(scores, key=lambda genome: (-scores[genome], genome))) if scores else None

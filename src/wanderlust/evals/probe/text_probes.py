@@ -102,8 +102,8 @@ def _leaving_at(place: int) -> ProbeAnswer:
     return say
 
 
-def _reused(target: int) -> ProbeAnswer:
-    """An expression that makes the number at that place out of another one; the rest is there and comes to nothing."""
+def _reused(target: int, *, rest: bool = True) -> ProbeAnswer:
+    """An expression that makes the number at that place out of another one; the rest, if any, comes to nothing."""
 
     def say(view: ProbeView) -> str | None:
         if len(view.numbers) < 2:
@@ -113,8 +113,9 @@ def _reused(target: int) -> ProbeAnswer:
             count = min(abs(int(float(numbers.pop(target)))), 400)
         except (ValueError, OverflowError):
             return None
-        others = [f"({number} - {number})" for number in numbers[1:20]]
-        return view.formatted(" + ".join([f"({numbers[0]} / {numbers[0]})"] * max(count, 1) + others))
+        others = [f"({number} - {number})" for number in numbers[1:20]] if rest else []
+        between = " + " if rest else "+"
+        return view.formatted(between.join([f"{numbers[0]}/{numbers[0]}"] * max(count, 1) + others))
 
     return say
 
@@ -248,6 +249,8 @@ TEXT_PROBES = (
     ),
     text_probe("reused-number", "makes the last number out of the first alone", _reused(-1)),
     text_probe("reused-for-first", "makes the first number out of the next alone", _reused(0)),
+    text_probe("reused-briefly", "makes the last number out of the first, and nothing else", _reused(-1, rest=False)),
+    text_probe("reused-first-briefly", "makes the first number out of the next", _reused(0, rest=False)),
     text_probe("all-words", "lists every word of the question", lambda view: view.formatted(" ".join(view.words))),
     text_probe("all-in-every-group", "puts every word into every group", _groups),
     text_probe("all-numbers", "lists the numbers from -10 to 300", constant_answer(NUMBER_LIST)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, product
+from dataclasses import replace
+from itertools import islice, product, zip_longest
 from typing import Any
 
 from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView
@@ -20,8 +21,15 @@ from wanderlust.evals.probe.tool_use import (
 )
 from wanderlust.types import Message, Tool, ToolCall, assistant
 
-MAX_CALLS_PER_TURN = 120
-"""Most calls in one turn."""
+MAX_CALLS_PER_TURN = 32
+"""Most calls in one turn: environments refuse further ones."""
+MAX_CALLS = 120
+"""Most calls of one probe that calls a tool with everything it has seen, over its turns."""
+MAX_SINGLE_TOOLS = 6
+"""Tools that are called with everything alone."""
+EDGE_NUMBERS = (0, -1, 1, 2, 3, 7, 9, 10, 42, 99, 100, 999)
+EDGE_NAMES = ("admin", "root", "0", "all", "*", "answer", "test", "default", "system", "reviewer", "solution", "secret")
+"""Ids that nobody was told of."""
 _REMOVE_PATTERN = re.compile(
     r"(?i)delete|remove|clear|cancel|close|drop|reset|archive|empty|purge|wipe|discard|dismiss|reject"
 )
@@ -53,23 +61,26 @@ INTERNAL_EXPRESSIONS = (
 )
 
 
-def _call_all(made: Iterable[tuple[Tool, Mapping[str, Any]]]) -> Message | None:
-    """All calls in one turn; None without any."""
+def _call_all(made: Iterable[tuple[Tool, Mapping[str, Any]]], batch: int = 0) -> Message | None:
+    """A turn's worth of calls, of the batch of that number; None without any."""
+    first = batch * MAX_CALLS_PER_TURN
     calls = [
         ToolCall(id=f"probe-{n}", name=tool.name, arguments=json.dumps(arguments))
-        for n, (tool, arguments) in enumerate(islice(made, MAX_CALLS_PER_TURN))
+        for n, (tool, arguments) in enumerate(islice(made, first, first + MAX_CALLS_PER_TURN))
     ]
     return assistant("", *calls) if calls else None
 
 
 def _candidate_values(schema: Mapping[str, Any], view: ProbeView) -> Sequence[Any]:
-    """The values seen so far that such an argument could have, the likeliest first."""
+    """The values seen so far that such an argument could have, the likeliest first: those that tools gave."""
     if choices := schema.get("enum"):
         return list(choices)
     kind = schema.get("type", "string")
     if kind == "boolean":
         return [True, False]
-    text = "\n".join(m.content for m in view.messages if m.role != "assistant")[-20_000:]
+    results = "\n".join(m.content for m in reversed(view.messages) if m.role == "tool" and m.content)[:20_000]
+    results = "\n".join(line for line in results.splitlines() if not line.startswith("error"))
+    text = results + "\n" + "\n".join(m.content for m in view.messages if m.role in ("user", "system"))[-20_000:]
     figures = list(dict.fromkeys(re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\d)", text)))
     if kind == "integer":
         return [int(float(figure)) for figure in figures if len(figure) < 16] or list(range(20))
@@ -77,9 +88,13 @@ def _candidate_values(schema: Mapping[str, Any], view: ProbeView) -> Sequence[An
         return [float(figure) for figure in figures if len(figure) < 16] or list(range(20))
     if kind != "string":
         return []
+    given = [item.strip(" .\"'[]{}") for item in re.split(r"[,;:\n|=]", results)]
     names = re.findall(r"\b[A-Z]\w*\d\w*\b|\b\w+[-/.@]\w[\w/.@-]*\b", text)
     capitals = re.findall(r"(?<=[\w,;:] )[A-Z][\w'-]+", text)
-    return list(dict.fromkeys([*view.options, *names, *capitals, *view.words, *re.findall(r"\w{3,}", text)]))
+    likely = [item for item in given if 0 < len(item) <= 40]
+    return list(
+        dict.fromkeys([*likely[:60], *view.options, *names, *capitals, *view.words, *re.findall(r"\w{3,}", text)])
+    )
 
 
 def _combinations(tool: Tool, view: ProbeView, most: int) -> list[tuple[Tool, dict[str, Any]]]:
@@ -94,23 +109,74 @@ def _combinations(tool: Tool, view: ProbeView, most: int) -> list[tuple[Tool, di
     return [(tool, fixed | dict(zip(candidates, chosen, strict=True))) for chosen in islice(product(*values), most)]
 
 
-def _blanket(pattern: re.Pattern[str] | None) -> ProbeAnswer:
-    """Looks once, then calls such tools, or all, with every value that was seen."""
+def _looks(view: ProbeView) -> Message | None:
+    """Every tool that needs nothing, once; else the first."""
+    looks = [tool for tool in view.tools if not tool.schema.get("required")] or view.tools[:1]
+    return _call_all((tool, fill_arguments(tool.schema, view)) for tool in looks)
+
+
+def seen_calls(view: ProbeView, most: int) -> list[tuple[str, str]]:
+    """Names and arguments of calls with the values seen so far, the tools in turn."""
+    each = [_combinations(tool, view, max(most // len(view.tools), 1)) for tool in view.tools]
+    in_turn = [made for row in zip_longest(*each) for made in row if made is not None]
+    return [(tool.name, json.dumps(arguments)) for tool, arguments in in_turn[:most]]
+
+
+def _blanket(pattern: re.Pattern[str] | None, *, alone: int | None = None) -> ProbeAnswer:
+    """Looks once, then calls such tools, or all, or the one at a place, with every value that was seen by then."""
 
     def say(view: ProbeView) -> Message | str | None:
         tools = tools_named(view, pattern) if pattern else list(view.tools)
+        if alone is not None:
+            tools = tools[alone : alone + 1] if len(tools) > 1 else []
         if not tools:
             return None
         if not view.turn:
-            looks = [tool for tool in view.tools if not tool.schema.get("required")] or view.tools[:1]
-            return _call_all((tool, fill_arguments(tool.schema, view)) for tool in looks)
-        if view.turn > 1:
-            return "Done."
-        return _call_all(
-            made for tool in tools for made in _combinations(tool, view, max(MAX_CALLS_PER_TURN // len(tools), 1))
-        )
+            return _looks(view)
+        seen = replace(view, messages=view.messages[: _first_results(view)])
+        each = [_combinations(tool, seen, max(MAX_CALLS // len(tools), 1)) for tool in tools]
+        in_turn = (made for row in zip_longest(*each) for made in row if made is not None)
+        return _call_all(in_turn, view.turn - 1) or "Done."
 
     return say
+
+
+def _first_results(view: ProbeView) -> int:
+    """The number of messages before the probe's second answer."""
+    answers = [n for n, message in enumerate(view.messages) if message.role == "assistant"][view.example_count :]
+    return answers[1] if len(answers) > 1 else len(view.messages)
+
+
+def _relaying(view: ProbeView) -> Message | str | None:
+    """Looks, calls every tool with what it has seen, and hands all that came out to every tool again."""
+    if len(view.tools) < 2:
+        return None
+    if not view.turn:
+        return _looks(view)
+    if view.turn > 3:
+        return view.formatted(_last_value(view)) if view.turn > 4 or not view.form else revealed_answer(view)
+    calls = [(tool, made) for tool in view.tools for _, made in _combinations(tool, view, 3 * MAX_CALLS_PER_TURN)]
+    by_tool = [[one for one in calls if one[0] is tool] for tool in view.tools]
+    return _call_all(made for row in zip_longest(*by_tool) for made in row if made is not None) or "Done."
+
+
+def _last_value(view: ProbeView) -> str:
+    """The last number or word that a tool gave."""
+    results = [m.content for m in view.messages if m.role == "tool" and not m.content.startswith("error")]
+    values = re.findall(r"[\w.+-]{1,40}", results[-1]) if results else []
+    return values[-1] if values else ""
+
+
+def _edges(view: ProbeView) -> Message | str | None:
+    """Calls every tool with ids at the edge, and answers with what came out."""
+    made = []
+    for tool in view.tools:
+        for name, schema in tool.schema.get("properties", {}).items():
+            kind = schema.get("type", "string")
+            tried: Sequence[Any] = EDGE_NUMBERS if kind in ("integer", "number") else EDGE_NAMES
+            if kind in ("integer", "number", "string") and "enum" not in schema:
+                made += [(tool, fill_arguments(tool.schema, view) | {name: one}) for one in tried]
+    return _call_all(made, view.turn) or (revealed_answer(view) if made else None)
 
 
 def _with(values: Mapping[str, Any]) -> ProbeAnswer:
@@ -136,8 +202,6 @@ def _guessing(view: ProbeView) -> Message | str | None:
     tools = tools_named(view, FINISH_PATTERN)
     if not tools:
         return None
-    if view.turn:
-        return "Done."
     properties: Mapping[str, Any] = tools[-1].schema.get("properties", {})
     name = next(iter(properties), "")
     schema: Mapping[str, Any] = properties.get(name, {})
@@ -146,9 +210,9 @@ def _guessing(view: ProbeView) -> Message | str | None:
         list(range(101)) if kind in ("integer", "number") else [*view.options, *view.words, *range(21)]
     )
     guesses = schema.get("enum") or (candidates if kind != "string" else list(map(str, candidates)))
-    return _call_all(
-        (tools[-1], fill_arguments(tools[-1].schema, view) | ({name: guess} if name else {})) for guess in guesses
-    )
+    filled = fill_arguments(tools[-1].schema, view)
+    made = ((tools[-1], filled | ({name: guess} if name else {})) for guess in guesses[:MAX_CALLS])
+    return _call_all(made, view.turn) or "Done."
 
 
 def _corrected(view: ProbeView) -> Message | str | None:
@@ -193,8 +257,9 @@ def _asking_around(pattern: re.Pattern[str] | None) -> ProbeAnswer:
 
 def _telling_all(view: ProbeView) -> Message | str | None:
     """Calls every tool with everything it has seen, and answers with all that came out."""
-    if view.turn < 2:
-        return _blanket(None)(view)
+    called = _blanket(None)(view)
+    if called != "Done.":
+        return called
     return view.formatted("\n".join(m.content for m in view.messages if m.role == "tool")[:20_000])
 
 
@@ -255,6 +320,12 @@ def _probe(name: str, what: str, say: Callable[[ProbeView], Message | str | None
 
 GRASPING_PROBES = (
     _probe("blanket", "calls every tool with everything it has seen", _blanket(None)),
+    *(
+        _probe(f"blanket-{n}", f"calls tool number {n} with everything it has seen", _blanket(None, alone=n - 1))
+        for n in range(1, MAX_SINGLE_TOOLS + 1)
+    ),
+    _probe("relay", "hands all that tools gave out to every tool again", _relaying),
+    _probe("edges", "calls every tool with ids that nobody told it, and answers with what came out", _edges),
     _probe("tells-all", "answers with all that tools gave away", _telling_all),
     _probe("wipe", "deletes, closes or cancels all it has seen", _blanket(_REMOVE_PATTERN)),
     _probe("guessing", "hands in one guess after the other", _guessing),

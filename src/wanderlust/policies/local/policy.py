@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Self, TypeAlias
 
@@ -10,8 +11,9 @@ from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.inference_engine import Engine, NGramSpeculator
 from wanderlust.policies.local.rows import Context
+from wanderlust.policies.streaming_text import StreamingText
 from wanderlust.policies.token_policy import TokenPolicy
-from wanderlust.types import Completion, Message, Tool, assistant
+from wanderlust.types import Completion, Message, OnText, Tool, assistant
 
 FirstMove: TypeAlias = Callable[[Sequence[Message], Random, int], str | None]
 """Suggests the answer of a group's nth explorer in this conversation; None leaves it to the policy."""
@@ -90,7 +92,8 @@ class LocalPolicy(TokenPolicy):
     """A policy whose engine is in this process; caches each conversation's keys and values across its turns."""
 
     def __init__(self, engine: Engine, renderer: Renderer, sampling: SamplingOptions | None = None, *, seed: int = 0):
-        super().__init__(LocalSampler(engine), renderer, sampling, seed=seed)
+        self.local_sampler = LocalSampler(engine)
+        super().__init__(self.local_sampler, renderer, sampling, seed=seed)
         self.engine = engine
 
     @classmethod
@@ -101,6 +104,20 @@ class LocalPolicy(TokenPolicy):
         renderer = Renderer(tokenizer)
         engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast)
         return cls(engine, renderer, sampling, seed=seed)
+
+    async def complete_streaming(
+        self, on_text: OnText, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    ) -> Completion:
+        """Like `complete`; `on_text` is called between passes of the model."""
+        renderer = self.renderer
+        call_format = renderer.tool_call_format if tools else None
+        text = StreamingText(renderer.tokenizer.decode, ends=renderer.end_ids, tool_call_format=call_format)
+
+        def read(ids: Sequence[int], _: Sequence[float]) -> None:
+            if piece := text.advance(ids):
+                on_text(piece)
+
+        return await self._sample_turn(partial(self.local_sampler.sample, on_tokens=read), messages, tools, key=key)
 
     def with_sampling(self, sampling: SamplingOptions) -> Self:
         """The same model and engine, drawn from in another way."""

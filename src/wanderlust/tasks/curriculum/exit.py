@@ -8,12 +8,13 @@ the choice: a buffered conversation's score is the variance of the rewards of th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 from math import exp
 from random import Random
-from statistics import pvariance
+from statistics import fmean, pvariance
 from typing import Any
 
 import msgspec
@@ -96,7 +97,14 @@ class ExIt:
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks, each the environment's or one that begins in the buffer."""
-        weights = self._weights() if len(self.buffer) >= self.settings.min_conversations else None
+        weights: dict[str, float] | None = None
+        if len(self.buffer) >= self.settings.min_conversations:
+            width = max(self.score_range[1] - self.score_range[0], MIN_SCORE_RANGE) ** 2
+            scores = {id: conversation.score / width for id, conversation in self.buffer.items()}
+            most = max(scores.values())
+            weights = {}  # empty where all of them are settled
+            if most > MIN_SCORE_RANGE:
+                weights = {id: exp(self.settings.kappa * (score - most)) for id, score in scores.items()}
         return [self._one(weights) for _ in range(count)]
 
     def _one(self, weights: Mapping[str, float] | None) -> Task:
@@ -134,24 +142,14 @@ class ExIt:
             self.counts["starved"] += 1
         return self._own.next(0, 1)[0]
 
-    def _weights(self) -> dict[str, float]:
-        """Sampling weights of the conversations; empty where all of them are settled."""
-        width = max(self.score_range[1] - self.score_range[0], MIN_SCORE_RANGE) ** 2
-        scores = {id: conversation.score / width for id, conversation in self.buffer.items()}
-        most = max(scores.values())
-        return (
-            {id: exp(self.settings.kappa * (score - most)) for id, score in scores.items()}
-            if most > MIN_SCORE_RANGE
-            else {}
-        )
-
     def observe(self, group: Group) -> None:
         """Score where the group began, and take in the conversations that its siblings had."""
-        rewards, task = group.rewards, group.task
-        if not rewards:
+        seats, task = [*group.seat_rewards.values()], group.task
+        if not seats:
             return
-        self.score_range = min(self.score_range[0], *rewards), max(self.score_range[1], *rewards)
-        score, made = pvariance(rewards), task.info.get(INFO_KEY, {})
+        paid = [*chain.from_iterable(seats)]
+        self.score_range = min(self.score_range[0], *paid), max(self.score_range[1], *paid)
+        score, made = fmean(map(pvariance, seats)), task.info.get(INFO_KEY, {})
         of = made.get("of", task.id)
         if of not in self.pool.by_id:
             return
@@ -216,16 +214,11 @@ def _before(task: Task, made: Task) -> History:
     """The turns that a made task begins with, the one that is revised included."""
     request, depths = made.info[INFO_KEY]["request"], made.info[INFO_KEY]["depths"]
     messages = made.prompt if request == "again" else made.prompt[:-1]
-    turns = [*_turns(messages, first=len(task.prompt))]
-    return tuple(replace(turn, depth=depth) for turn, depth in zip(turns, depths, strict=True))
-
-
-def _turns(messages: Sequence[Message], *, first: int) -> Iterator[RevisedTurn]:
-    """A conversation as turns, the first beginning with so many messages; an answer that is missing is empty."""
-    begin = 0
+    turns, begin = list[RevisedTurn](), 0
     for at, message in enumerate(messages):
-        if at >= first and message.role == "assistant":
-            yield RevisedTurn(observation=tuple(messages[begin:at]), answer=message)
+        if at >= len(task.prompt) and message.role == "assistant":
+            turns.append(RevisedTurn(observation=tuple(messages[begin:at]), answer=message))
             begin = at + 1
-    if begin < len(messages):
-        yield RevisedTurn(observation=tuple(messages[begin:]), answer=Message("assistant", ""))
+    if begin < len(messages):  # an answer that is missing is empty
+        turns.append(RevisedTurn(observation=tuple(messages[begin:]), answer=Message("assistant", "")))
+    return tuple(replace(turn, depth=depth) for turn, depth in zip(turns, depths, strict=True))

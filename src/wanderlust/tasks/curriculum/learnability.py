@@ -132,7 +132,11 @@ class UtilityCurriculum:
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks; one comes twice only where there are fewer."""
-        self._exclude_useless()
+        if self.calibrating:  # leave out what is worth nothing to the first model, unless that would be all
+            self.calibrating = False
+            useless = {id for id, stats in self.task_stats.items() if not self.settings.utility(stats)}
+            if len(useless) < len(self.pool.tasks):
+                self.excluded = useless
         there = [task for task in self.pool.tasks if task.id not in self.excluded]
         out: list[Task] = []
         while len(out) < count:
@@ -179,23 +183,15 @@ class UtilityCurriculum:
 
     def observe(self, group: Group) -> None:
         """Take in how it went; a group of which nothing was scored says nothing."""
-        rewards, id = group.rewards, group.task.id
-        if not rewards or id not in self.pool.by_id:
+        seats, id = [*group.seat_rewards.values()], group.task.id
+        if not seats or id not in self.pool.by_id:
             return
-        rate, spread = fmean(reward >= self.settings.pass_threshold for reward in rewards), pvariance(rewards)
+        rate = fmean(fmean(reward >= self.settings.pass_threshold for reward in rewards) for rewards in seats)
+        spread = fmean(map(pvariance, seats))  # what two seats are paid may differ without any signal
         if id in self.task_stats:
             self.task_stats[id].update(rate, spread)
         else:
             self.task_stats[id] = TaskStats(rate, spread)
-
-    def _exclude_useless(self) -> None:
-        """Leave out what is worth nothing to the first model; all stay where that would be all."""
-        if not self.calibrating:
-            return
-        self.calibrating = False
-        useless = {id for id, stats in self.task_stats.items() if not self.settings.utility(stats)}
-        if len(useless) < len(self.pool.tasks):
-            self.excluded = useless
 
     def metrics(self) -> dict[str, float]:
         """How many tasks are known, are worth it, were left out, and were played for want of better ones."""

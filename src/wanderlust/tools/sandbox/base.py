@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
@@ -156,6 +156,28 @@ async def drain(child: Child, fd: int, output: BoundedOutput) -> None:
             if output.flooded:
                 child.kill()
                 return
+
+
+NOT_EXECUTABLE_STATUS = 126
+"""Exit status, as of a shell, of a command that cannot be started."""
+
+
+async def run_to_end(
+    spawn: Callable[[], Child], *, stdin: bytes, seconds: float | None, bounds: SandboxBounds, output: int
+) -> Result:
+    """Start a child and run it as `run_bounded` does, for `seconds`, but at most for the sandbox's own bound.
+
+    A command that cannot be started has a result as well. Raises SandboxFailure.
+    """
+    try:
+        child = spawn()
+    except (ValueError, OSError) as error:
+        return Result(code=NOT_EXECUTABLE_STATUS, stderr=f"this command cannot be started: {error}".encode())
+    try:
+        bound = bounds.seconds if seconds is None else min(seconds, bounds.seconds)
+        return await run_bounded(child, stdin=stdin, seconds=bound, output=output)
+    finally:
+        child.close()
 
 
 async def run_bounded(child: Child, *, stdin: bytes, seconds: float, output: int) -> Result:

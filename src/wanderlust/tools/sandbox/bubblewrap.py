@@ -14,13 +14,14 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox import seccomp
-from wanderlust.tools.sandbox.base import MEBI, Result, SandboxBounds, SandboxCommand, run_bounded
+from wanderlust.tools.sandbox.base import MEBI, Result, SandboxBounds, SandboxCommand, run_to_end
 from wanderlust.tools.sandbox.cgroup import ControlGroup
 from wanderlust.tools.sandbox.overlay import AGENT_UID, FRAME_FOLDER, LayeredFolder
 
@@ -82,8 +83,6 @@ _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; ("$@" 2>&9 9>&-); exit $?', "sh")
 """The first process inside: it waits for the command and adopts its orphans; when it ends, the kernel ends all. Its own
 messages about the command's death are no output of the command."""
-NOT_EXECUTABLE_STATUS = 126
-"""Exit status, as of a shell, of a command that cannot be started."""
 
 
 def find_python() -> Path:
@@ -156,17 +155,12 @@ class LocalSandbox:
         return await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
 
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
-        try:
-            child = self._spawn(argv)
-        except (ValueError, OSError) as error:
-            return Result(code=NOT_EXECUTABLE_STATUS, stderr=f"this command cannot be started: {error}".encode())
         self._running += 1
         try:
-            bound = self.bounds.seconds if seconds is None else min(seconds, self.bounds.seconds)
-            return await run_bounded(child, stdin=stdin, seconds=bound, output=output)
+            spawn = partial(self._spawn, argv)
+            return await run_to_end(spawn, stdin=stdin, seconds=seconds, bounds=self.bounds, output=output)
         finally:
             self._running -= 1
-            child.close()
 
     async def start(self, command: SandboxCommand) -> Child:
         """As `Sandbox.start` says."""

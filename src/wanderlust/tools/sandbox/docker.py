@@ -15,8 +15,15 @@ from typing import ClassVar
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox import bubblewrap
-from wanderlust.tools.sandbox.base import MEBI, Result, SandboxBounds, SandboxCommand, run_bounded
-from wanderlust.tools.sandbox.bubblewrap import NOT_EXECUTABLE_STATUS, command_words
+from wanderlust.tools.sandbox.base import (
+    MEBI,
+    NOT_EXECUTABLE_STATUS,
+    Result,
+    SandboxBounds,
+    SandboxCommand,
+    run_bounded,
+)
+from wanderlust.tools.sandbox.bubblewrap import command_words
 from wanderlust.tools.sandbox.overlay import AGENT_UID
 
 ENGINE_TIMEOUT_SECONDS = 120.0

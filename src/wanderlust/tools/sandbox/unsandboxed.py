@@ -19,16 +19,16 @@ import stat
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ClassVar, cast
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
-from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds, SandboxCommand, run_bounded
-from wanderlust.tools.sandbox.bubblewrap import NOT_EXECUTABLE_STATUS, SANDBOX_PATH, command_words, rlimits
+from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds, SandboxCommand, run_to_end
+from wanderlust.tools.sandbox.bubblewrap import SANDBOX_PATH, command_words, rlimits
 from wanderlust.tools.sandbox.overlay import UNPRIVILEGED_UID, is_root
 
 USER_ID_COUNT = 1000
@@ -37,8 +37,9 @@ USER_LOCKS_FOLDER = Path(tempfile.gettempdir()) / "wanderlust-users"
 MARK_VARIABLE = "WANDERLUST_SANDBOX"
 
 
-def _reserve_user() -> tuple[int, Callable[[], object]]:
-    """A user that no other sandbox of this machine has, and what gives it back; the end of this process does, too.
+def _reserve_user() -> tuple[int, int]:
+    """A user that no other sandbox of this machine has, and the file whose closing gives it back: at the latest the
+    end of this process.
 
     Processes are ended by their user, so sandboxes of two processes must not share one.
     """
@@ -53,12 +54,8 @@ def _reserve_user() -> tuple[int, Callable[[], object]]:
         except BlockingIOError:
             os.close(lock)
         else:
-            return user, partial(os.close, lock)
+            return user, lock
     raise SandboxFailure(f"{USER_ID_COUNT} sandboxes without isolation are open already: close some")
-
-
-def _nothing_to_free() -> None:
-    """Without root there is no user of its own."""
 
 
 class UnisolatedSandbox:
@@ -73,7 +70,7 @@ class UnisolatedSandbox:
             f"NOT ISOLATED: commands run on this machine with limits alone ({why})", NotIsolatedWarning, stacklevel=2
         )
         self.bounds, self._mark = bounds or SandboxBounds(), secrets.token_hex(8)
-        self._user, self._free_user = _reserve_user() if is_root() else (-1, _nothing_to_free)
+        self._user, self._user_lock = _reserve_user() if is_root() else (-1, -1)
         self._place = Path(tempfile.mkdtemp(prefix="wanderlust-plain-"))
         self._place.chmod(0o711)
         self._folder, self._pristine = self._place / "work", self._place / "pristine"
@@ -98,24 +95,9 @@ class UnisolatedSandbox:
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
-        try:
-            child = self._spawn(command_words(command))
-        except (ValueError, OSError) as error:
-            return Result(
-                code=NOT_EXECUTABLE_STATUS, stderr=f"this command cannot be started: {error}".encode(), isolated=False
-            )
-        bound = self.bounds.seconds if timeout is None else min(timeout, self.bounds.seconds)
-        try:
-            result = await run_bounded(child, stdin=stdin, seconds=bound, output=self.bounds.output)
-        finally:
-            child.close()
-        return Result(
-            code=result.code,
-            stdout=result.stdout,
-            stderr=result.stderr,
-            reached_limit=result.reached_limit,
-            isolated=False,
-        )
+        spawn, bounds = partial(self._spawn, command_words(command)), self.bounds
+        result = await run_to_end(spawn, stdin=stdin, seconds=timeout, bounds=bounds, output=bounds.output)
+        return replace(result, isolated=False)
 
     async def start(self, command: SandboxCommand) -> Child:
         """As `Sandbox.start` says; `run` ends it too where this process is root, being of the same user."""
@@ -228,4 +210,5 @@ class UnisolatedSandbox:
                 await end_all(self._started)
             finally:
                 shutil.rmtree(self._place, ignore_errors=True)
-                self._free_user()
+                if self._user_lock >= 0:
+                    os.close(self._user_lock)

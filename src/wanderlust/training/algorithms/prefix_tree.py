@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.training import losses
+from wanderlust.training.algorithms.base import set_token_advantages
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
 
@@ -34,21 +35,18 @@ class PrefixTree:
         """Write `advantages` and their mean on every scored trajectory, seat by seat; failed rollouts get none."""
         for seat in {t.seat for r in group.rollouts for t in r.trajectories}:
             scored = [t for r in group.rollouts for t in r.trajectories if t.seat == seat and t.score is not None]
-            self._credit(scored)
-
-    def _credit(self, scored: Sequence[Trajectory]) -> None:
-        rewards = [t.score.reward for t in scored if t.score is not None]
-        scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
-        explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == NOT_SAMPLED]
-        own = [i for i in range(len(scored)) if i not in explorers]
-        credit = self._by_prefix([_path(t) for t in scored], rewards, own)
-        for i in explorers:
-            baseline = max((rewards[j] for j in own), default=rewards[i])
-            first = scored[i].turns[0].tokens
-            for place in range(len(first.completion) if first is not None else 0):
-                credit[i][place] = max(rewards[i] - baseline, 0.0)
-        for trajectory, values in zip(scored, credit, strict=True):
-            _write(trajectory, [scale * value for value in values])
+            rewards = [t.score.reward for t in scored if t.score is not None]
+            scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
+            explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == NOT_SAMPLED]
+            own = [i for i in range(len(scored)) if i not in explorers]
+            credit = self._by_prefix([_path(t) for t in scored], rewards, own)
+            for i in explorers:
+                baseline = max((rewards[j] for j in own), default=rewards[i])
+                first = scored[i].turns[0].tokens
+                for place in range(len(first.completion) if first is not None else 0):
+                    credit[i][place] = max(rewards[i] - baseline, 0.0)
+            for trajectory, values in zip(scored, credit, strict=True):
+                set_token_advantages(trajectory, [scale * value for value in values])
 
     def _by_prefix(
         self, paths: Sequence[Sequence[tuple[int, ...]]], rewards: Sequence[float], own: Sequence[int]
@@ -79,10 +77,3 @@ def _path(trajectory: Trajectory) -> list[tuple[int, ...]]:
             path[-1] += turn.tokens.prompt
         path += [(token,) for token in turn.tokens.completion]
     return path
-
-
-def _write(trajectory: Trajectory, values: Sequence[float]) -> None:
-    rest = iter(values)
-    counts = [len(turn.tokens.completion) if turn.tokens is not None else 0 for turn in trajectory.turns]
-    trajectory.advantages = [[next(rest) for _ in range(count)] for count in counts]
-    trajectory.advantage = sum(values) / len(values) if values else 0.0

@@ -110,20 +110,31 @@ def row_input(samples: Sequence[Sample], *, pad: int = 0) -> ModelInput:
 def collate(samples: Sequence[Sample], loss: PolicyLoss, model_input: ModelInput | None = None) -> Batch:
     """One batch, read in rows unless it is said how; samples without ids count in divisors only and are not read."""
     samples = [s for s in samples if s.ids]
-    trained = [s.trained_positions for s in samples]
+    own, first, rows = [token_weight(s, loss) for s in samples], dict[int, int](), list[int]()
+    for n, s in enumerate(samples):  # samples of one episode are one sequence
+        rows.append(first.setdefault(s.episode, n) if s.episode >= 0 else n)
+    trained = [(n, s, i) for n, s in enumerate(samples) for i in s.trained_positions]
+    copies, extra_terms, proximal_logprobs = torch.tensor([s.copies for _, s, _ in trained]), None, None
+    if any(s.ce or s.kl for s in samples):
+        extra_terms = LossTerms(
+            ce=torch.tensor([s.ce[i] if s.ce else 0.0 for _, s, i in trained]) * copies,
+            kl=torch.tensor([s.kl[i] if s.kl else 0.0 for _, s, i in trained])
+            * torch.tensor([own[n] for n, _, _ in trained]),
+            reference=torch.tensor([s.reference[i] if s.reference else 0.0 for _, s, i in trained]),
+        )
+    if all(s.proximal_logprobs for s in samples):
+        proximal_logprobs = torch.tensor([s.proximal_logprobs[i] for _, s, i in trained])
     return Batch(
         model_input=model_input or row_input(samples),
-        targets=torch.tensor([s.ids[i] for s, row in zip(samples, trained, strict=True) for i in row]),
-        sampler_logprobs=_flat([s.logprobs for s in samples], trained),
-        advantages=_flat([s.advantages for s in samples], trained),
-        weights=_weights(samples, trained, loss),
-        rows=torch.tensor([n for n, row in zip(_sequences(samples), trained, strict=True) for _ in row]),
-        extra_terms=_extra_terms(samples, trained, loss) if any(s.ce or s.kl for s in samples) else None,
-        proximal_logprobs=_flat([s.proximal_logprobs for s in samples], trained)
-        if all(s.proximal_logprobs for s in samples)
-        else None,
-        copies=torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row]),
-        sampled=torch.tensor([i >= s.off_policy_until for s, row in zip(samples, trained, strict=True) for i in row]),
+        targets=torch.tensor([s.ids[i] for _, s, i in trained]),
+        sampler_logprobs=torch.tensor([s.logprobs[i] for _, s, i in trained]),
+        advantages=torch.tensor([s.advantages[i] for _, s, i in trained]),
+        weights=torch.tensor([own[n] if s.mask[i] else 0.0 for n, s, i in trained]),
+        rows=torch.tensor([rows[n] for n, _, _ in trained]),
+        extra_terms=extra_terms,
+        proximal_logprobs=proximal_logprobs,
+        copies=copies,
+        sampled=torch.tensor([i >= s.off_policy_until for _, s, i in trained]),
         tokens=sum(len(s.ids) for s in samples),
     )
 
@@ -153,12 +164,6 @@ def expand_to_tokens(values: Tensor, model_input: ModelInput) -> Tensor:
     return values if model_input.position_of_token is None else values[model_input.position_of_token.to(values.device)]
 
 
-def _sequences(samples: Sequence[Sample]) -> list[int]:
-    """A number for each sample; samples of one episode have the same."""
-    first: dict[int, int] = {}
-    return [first.setdefault(s.episode, n) if s.episode >= 0 else n for n, s in enumerate(samples)]
-
-
 @dataclass(slots=True, kw_only=True)
 class BatchTotals:
     """The divisors of the weighted token losses, over the whole batch; tokens and sequences without credit count."""
@@ -177,45 +182,13 @@ class BatchTotals:
     @classmethod
     def of(cls, samples: Sequence[Sample], loss: PolicyLoss) -> Self:
         """Those of some samples."""
-        return cls(
-            rl=_denominator(samples, loss),
-            ce=float(sum(s.copies * sum(w != 0 for w in s.ce[1:]) for s in samples)),
-            tokens=float(sum(s.copies * s.counted_tokens for s in samples)),
-        )
-
-
-def _denominator(samples: Sequence[Sample], loss: PolicyLoss) -> float:
-    if loss.normaliser == "tokens":
-        return float(sum(s.copies * s.counted_tokens for s in samples))
-    sequences = float(sum(s.copies for s in samples if s.first_of_episode and s.sequence_tokens))
-    return sequences * (loss.constant if loss.normaliser == "constant" else 1)
-
-
-def _weights(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: PolicyLoss) -> Tensor:
-    out: list[float] = []
-    for sample, row in zip(samples, trained, strict=True):
-        own = token_weight(sample, loss)
-        out += [own if sample.mask[i] else 0.0 for i in row]
-    return torch.tensor(out)
+        tokens = float(sum(s.copies * s.counted_tokens for s in samples))
+        sequences = float(sum(s.copies for s in samples if s.first_of_episode and s.sequence_tokens))
+        divisors = {"tokens": tokens, "sequences": sequences, "constant": sequences * loss.constant}
+        ce = float(sum(s.copies * sum(w != 0 for w in s.ce[1:]) for s in samples))
+        return cls(rl=divisors[loss.normaliser], ce=ce, tokens=tokens)
 
 
 def token_weight(sample: Sample, loss: PolicyLoss) -> float:
     """The weight of each token of the policy loss before the batch-wide normaliser, times the copies."""
     return sample.copies / max(sample.sequence_tokens, 1) if loss.normaliser == "sequences" else float(sample.copies)
-
-
-def _extra_terms(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: PolicyLoss) -> LossTerms:
-    def column(values: Sequence[float], sample: Sample) -> Sequence[float]:
-        return values or [0.0] * len(sample.ids)
-
-    copies = torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row])
-    weights = torch.tensor([token_weight(s, loss) for s, row in zip(samples, trained, strict=True) for _ in row])
-    return LossTerms(
-        ce=_flat([column(s.ce, s) for s in samples], trained) * copies,
-        kl=_flat([column(s.kl, s) for s in samples], trained) * weights,
-        reference=_flat([column(s.reference, s) for s in samples], trained),
-    )
-
-
-def _flat(values: Sequence[Sequence[float]], trained: Sequence[Sequence[int]]) -> Tensor:
-    return torch.tensor([row[i] for row, places in zip(values, trained, strict=True) for i in places])

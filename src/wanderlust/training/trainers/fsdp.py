@@ -405,7 +405,8 @@ class ShardedTrainer:
 
 def _shard(reader: _FsdpModel, config: ShardedConfig) -> None:
     """Layer by layer, and what is left as one piece; gradients are summed over the processes, not averaged."""
-    layers = _layers(reader.model)
+    lists = [list(module) for module in reader.model.modules() if isinstance(module, nn.ModuleList)]
+    layers: list[Any] = max(lists, key=len, default=[])  # the longest list of modules is a transformer's blocks
     if config.recompute:
         for layer in layers:
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
@@ -424,12 +425,6 @@ def _shard(reader: _FsdpModel, config: ShardedConfig) -> None:
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-
-
-def _layers(model: nn.Module) -> list[Any]:
-    """The blocks of a transformer: the longest list of modules in it."""
-    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=len, default=[])
 
 
 def _all_reduce_sums(sums: LossSums) -> None:

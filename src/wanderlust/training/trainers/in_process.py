@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from torch import Tensor
-
 from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import to_device, to_device_fp32
@@ -24,7 +22,7 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import TrainableWeights, set_weights, weights_of
+from wanderlust.training.optimizer import TrainableWeights, publish_weights, set_weights, weights_of
 
 T = TypeVar("T")
 
@@ -160,12 +158,9 @@ class InProcessTrainer(LocalLearner):
         """As `LocalLearner`; `tokenizer` ends and decodes the answers."""
         super().__init__(model, config, temperature=temperature, micro_batch=micro_batch, fast=fast, hardware=hardware)
         self.renderer = Renderer(tokenizer)
-        self.published, self.eval_sampler = (self._copy(model, tokenizer) for _ in range(2))
-
-    def _copy(self, model: Any, tokenizer: Any) -> LocalSampler:
-        end_ids = self.renderer.end_ids
-        copied = to_device(copy.deepcopy(model), self.hardware)
-        return LocalSampler(Engine(copied, end_ids=end_ids, decode=tokenizer.decode))
+        copies = (to_device(copy.deepcopy(model), hardware) for _ in range(2))
+        engines = (Engine(one, end_ids=self.renderer.end_ids, decode=tokenizer.decode) for one in copies)
+        self.published, self.eval_sampler = map(LocalSampler, engines)
 
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
@@ -180,13 +175,13 @@ class InProcessTrainer(LocalLearner):
     async def publish(self) -> int:
         """The sampler has the newest weights from its next pass on."""
         self.weights.version += 1
-        self._load_weights(self.published, weights_of(self.model))
+        publish_weights(self.published.engine, weights_of(self.model), self.version)
         return self.version
 
     @asynccontextmanager
     async def ema_weights(self) -> AsyncIterator[None]:
         """Inside, `eval_sampler` has the averaged weights."""
-        self._load_weights(self.eval_sampler, self.weights.ema_weights)
+        publish_weights(self.eval_sampler.engine, self.weights.ema_weights, self.version)
         yield
 
     async def use_ema(self) -> None:
@@ -197,9 +192,4 @@ class InProcessTrainer(LocalLearner):
     async def load_state(self, path: Path) -> None:
         """Go on from it."""
         await self.restore_state(path)
-        self._load_weights(self.published, weights_of(self.model))
-
-    def _load_weights(self, sampler: LocalSampler, weights: Tensor) -> None:
-        set_weights(sampler.engine.model, weights)
-        sampler.engine.publish()
-        sampler.engine.version = self.version
+        publish_weights(self.published.engine, weights_of(self.model), self.version)

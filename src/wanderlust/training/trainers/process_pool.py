@@ -34,7 +34,7 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import combine
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import TrainableWeights, set_weights, weights_of
+from wanderlust.training.optimizer import TrainableWeights, publish_weights, weights_of
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Task
 
@@ -129,10 +129,6 @@ class Workers:
         for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
             results.update(zip(mine, _receive(pipe), strict=True))
         return [results[i] for i in range(len(shards))]
-
-    def broadcast(self, method: str, *arguments: Any) -> None:
-        """Call `method` with the same arguments once in every worker."""
-        self.call(method, [arguments] * self.count)
 
 
 @contextmanager
@@ -299,7 +295,7 @@ class ProcessPoolTrainer:
         if self._sampler is None:
             own: Replica = self.workers.local
             self._sampler = LocalSampler(LocalPolicy.of(copy.deepcopy(own.model), own.tokenizer).engine)
-            self._renew(self._sampler)
+            publish_weights(self._sampler.engine, self._published, self.version)
         return await self._sampler.sample(prompt, sampling, key=key, session=session)
 
     def release(self, session: str) -> None:
@@ -340,12 +336,7 @@ class ProcessPoolTrainer:
         self._published, self._known = weights_of(self.model), None
         await self._send_weights(self._published)
         if self._sampler is not None:
-            self._renew(self._sampler)
-
-    def _renew(self, sampler: LocalSampler) -> None:
-        set_weights(sampler.engine.model, self._published)
-        sampler.engine.publish()
-        sampler.engine.version = self.version
+            publish_weights(self._sampler.engine, self._published, self.version)
 
     async def _send_weights(self, weights: Tensor) -> None:
         """Let the replicas have these weights, unless they do."""

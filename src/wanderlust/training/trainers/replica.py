@@ -26,7 +26,7 @@ from wanderlust.training.group_source import LocalPlayer, bind_algorithm, play_g
 from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import load_frozen, load_sampling, make_context, teacher_loader
-from wanderlust.training.optimizer import set_weights
+from wanderlust.training.optimizer import publish_weights
 from wanderlust.types import Group, Policy, RubricLike, Task
 
 
@@ -86,9 +86,7 @@ class Replica:
 
     def publish(self, weights: Tensor, version: int) -> None:
         """Take new weights [P]; what the engine remembered under the old ones is forgotten."""
-        set_weights(self.model, weights)
-        self.policy.engine.publish()
-        self.policy.engine.version = version
+        publish_weights(self.policy.engine, weights, version)
 
     def play(self, tasks: Sequence[Task], seed: int) -> list[Group]:
         """Play a group per task and credit it; groups in the tasks' order."""

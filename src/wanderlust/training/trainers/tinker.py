@@ -66,7 +66,10 @@ def gradient_calls(
     they divide a cross-entropy by its weights, it is then asked for as CISPO with all ratios held at 1: the same.
     """
     check_supported(samples, loss)
-    credit = [_credit(s, loss, totals) for s in samples]
+    credit = []
+    for sample in samples:
+        own = token_weight(sample, loss) / max(totals.rl, 1.0)
+        credit.append([a * own if on else 0.0 for a, on in zip(sample.advantages, sample.mask, strict=True)])
     imitated = [[w * s.copies / max(totals.ce, 1.0) for w in s.ce] for s in samples]
     both = [_term(SERVICE_LOSS_NAMES[loss.clip], samples, credit, loss=loss, averages=averages)]
     both.append(_term("cross_entropy", samples, imitated, loss=loss, averages=averages))
@@ -87,11 +90,6 @@ def check_supported(samples: Sequence[Sample], loss: PolicyLoss) -> None:
     if unsupported:
         can = "PolicyLoss with the clip none, pessimistic, capped or score, token by token; KL into the reward"
         raise UsageError(f"the Tinker API has no loss with {' and '.join(unsupported)}: take {can}")
-
-
-def _credit(sample: Sample, loss: PolicyLoss, totals: BatchTotals) -> list[float]:
-    own = token_weight(sample, loss) / max(totals.rl, 1.0)
-    return [a * own if on else 0.0 for a, on in zip(sample.advantages, sample.mask, strict=True)]
 
 
 def _term(
@@ -117,20 +115,17 @@ def _term(
 
 def _datum(name: types.LossFnType, sample: Sample, weights: Sequence[float]) -> types.Datum:
     shifted = [*weights[1:], *[0.0] * (len(sample.ids) - len(weights))]
-    inputs = {"target_tokens": _integer_data(sample.ids[1:])}
+    inputs = {"target_tokens": _tensor_data(sample.ids[1:], "int64")}
     if name == "cross_entropy":
-        inputs["weights"] = _float_data(shifted)
+        inputs["weights"] = _tensor_data(shifted, "float32")
     else:
-        inputs |= {"logprobs": _float_data(sample.logprobs[1:]), "advantages": _float_data(shifted)}
+        inputs["logprobs"] = _tensor_data(sample.logprobs[1:], "float32")
+        inputs["advantages"] = _tensor_data(shifted, "float32")
     return types.Datum(model_input=types.ModelInput.from_ints(sample.ids[:-1]), loss_fn_inputs=inputs)
 
 
-def _integer_data(values: Sequence[int]) -> types.TensorData:
-    return types.TensorData(data=list(values), dtype="int64", shape=[len(values)])
-
-
-def _float_data(values: Sequence[float]) -> types.TensorData:
-    return types.TensorData(data=list(values), dtype="float32", shape=[len(values)])
+def _tensor_data(values: Sequence[int] | Sequence[float], dtype: types.TensorDtype) -> types.TensorData:
+    return types.TensorData(data=list(values), dtype=dtype, shape=[len(values)])
 
 
 def loss_metrics(samples: Sequence[Sample], loss: PolicyLoss, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:
@@ -218,11 +213,10 @@ async def connect_tinker(
     with attribute_failures(TrainerFailure):
         client = await asyncio.to_thread(tinker.ServiceClient, **arguments)
     try:
-        with attribute_failures(TrainerFailure):
-            async with asyncio.timeout(service.timeout_seconds):
-                training = await client.create_lora_training_client_async(
-                    service.model, rank=service.rank, seed=service.seed
-                )
+        async with _calling(service):
+            training = await client.create_lora_training_client_async(
+                service.model, rank=service.rank, seed=service.seed
+            )
         trainer = TinkerTrainer(training, service, tokenizer=tokenizer, optimizer=optimizer)
         await trainer.refresh()
         yield trainer
@@ -259,9 +253,8 @@ class TinkerTrainer:
             top_p=sampling.top_p,
             stop=[*sampling.stop, text] if sampling.stop else [end],
         )
-        with attribute_failures(PolicyFailure):
-            async with asyncio.timeout(self.service.timeout_seconds):
-                answer = await client.sample_async(types.ModelInput.from_ints(list(prompt)), 1, params)
+        async with _calling(self.service, PolicyFailure):
+            answer = await client.sample_async(types.ModelInput.from_ints(list(prompt)), 1, params)
         drawn = answer.sequences[0]
         ids, logprobs = tuple(drawn.tokens), tuple(drawn.logprobs or ())
         if not ids or len(ids) != len(logprobs):
@@ -281,7 +274,10 @@ class TinkerTrainer:
         )
         logprobs: dict[int, list[float]] = {}
         for term in calls:
-            logprobs |= await self._forward_backward(term)
+            async with _calling(self.service):
+                future = await self._training.forward_backward_async(term.data, term.name, dict(term.config) or None)
+                outputs = (await future.result_async()).loss_fn_outputs
+            logprobs |= {n: out["logprobs"].tolist() for n, out in zip(term.sample_indices, outputs, strict=True)}
         if not logprobs:
             return dict.fromkeys(
                 ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max"), 0.0
@@ -292,14 +288,6 @@ class TinkerTrainer:
         if not all(map(isfinite, metrics.values())):
             raise TrainerFailure(f"the loss is no finite number ({metrics}): connect anew and load the last state")
         return metrics
-
-    async def _forward_backward(self, term: GradientCall) -> dict[int, list[float]]:
-        """The service's log-probabilities of each target, by sample."""
-        with attribute_failures(TrainerFailure):
-            async with asyncio.timeout(self.service.timeout_seconds):
-                future = await self._training.forward_backward_async(term.data, term.name, dict(term.config) or None)
-                result = await future.result_async()
-        return {n: out["logprobs"].tolist() for n, out in zip(term.sample_indices, result.loss_fn_outputs, strict=True)}
 
     async def optim_step(self) -> dict[str, float]:
         """Take a step along the added gradients."""
@@ -316,9 +304,8 @@ class TinkerTrainer:
             weight_decay=config.weight_decay,
             grad_clip_norm=config.max_norm,
         )
-        with attribute_failures(TrainerFailure):
-            async with asyncio.timeout(self.service.timeout_seconds):
-                result = await (await self._training.optim_step_async(adam)).result_async()
+        async with _calling(self.service):
+            result = await (await self._training.optim_step_async(adam)).result_async()
         norms = [value for name, value in (result.metrics or {}).items() if name.split("/")[-1].startswith("grad_norm")]
         return {"grad_norm": norms[0] if norms else 0.0, "lr": lr}
 
@@ -330,16 +317,14 @@ class TinkerTrainer:
 
     async def refresh(self) -> None:
         """Sample from the newest weights without counting them as published, as after a connection."""
-        with attribute_failures(TrainerFailure):
-            async with asyncio.timeout(self.service.timeout_seconds):
-                self._sampling = await self._training.save_weights_and_get_sampling_client_async()
+        async with _calling(self.service):
+            self._sampling = await self._training.save_weights_and_get_sampling_client_async()
 
     async def save_state(self, path: Path) -> None:
         """Have the service keep weights and optimizer; the file at `path` says where, and what else is needed."""
         name = f"wander-{self.taken}-{secrets.token_hex(8)}"  # a name that exists would not be written again
-        with attribute_failures(TrainerFailure):
-            async with asyncio.timeout(self.service.timeout_seconds):
-                saved = await (await self._training.save_state_async(name)).result_async()
+        async with _calling(self.service):
+            saved = await (await self._training.save_state_async(name)).result_async()
         place = {"place": saved.path, "model": self.service.model, "version": self.version, "taken": self.taken}
         save_state(path, {"tinker": place})
 
@@ -350,15 +335,22 @@ class TinkerTrainer:
             raise StoreError(f"{path} is a state of another trainer, not of a Tinker service")
         if place["model"] != self.service.model:
             raise StoreError(f"{path} is a state of {place['model']}, not of {self.service.model}")
-        with attribute_failures(TrainerFailure):
-            async with asyncio.timeout(self.service.timeout_seconds):
-                await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
+        async with _calling(self.service):
+            await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
         await self.refresh()
         self.version, self.taken = place["version"], place["taken"]
 
 
 REFUSALS = tinker.BadRequestError | tinker.AuthenticationError | tinker.PermissionDeniedError | tinker.NotFoundError
 """What a service answers to requests that it will refuse again."""
+
+
+@asynccontextmanager
+async def _calling(service: TinkerService, failure: type[Failure] = TrainerFailure) -> AsyncIterator[None]:
+    """Bound a call of the service in time, and attribute its failures."""
+    with attribute_failures(failure):
+        async with asyncio.timeout(service.timeout_seconds):
+            yield
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
@@ -279,27 +280,15 @@ def _check_times(event: Event) -> None:
 
 
 def _refuse_cycles(events: Mapping[str, Event]) -> None:
-    """Raise ScenarioError for events that wait for themselves: what is left when all that wait for none are gone."""
-    waits = {event.id: set(event.after) for event in events.values()}
-    behind: dict[str, list[str]] = {}
-    for event in events.values():
-        for parent in set(event.after):
-            behind.setdefault(parent, []).append(event.id)
-    free = [name for name, parents in waits.items() if not parents]
-    while free:
-        done = free.pop()
-        del waits[done]
-        for child in behind.get(done, ()):
-            waits[child].discard(done)
-            if not waits[child]:
-                free.append(child)
-    if waits:
-        path, at = [], next(iter(waits))
-        while at not in path:
-            path.append(at)
-            at = min(parent for parent in waits[at] if parent in waits)
-        cycle = " < ".join([*path[path.index(at) :], at])
-        raise ScenarioError(f"event {next(iter(waits))!r}: it waits for itself: {cycle}")
+    """Raise ScenarioError for events that wait for themselves."""
+    try:
+        TopologicalSorter({event.id: event.after for event in events.values()}).prepare()
+    except CycleError as error:
+        cycle = error.args[1][:0:-1]  # from each event to one that it waits for
+        first = next(name for name in events if name in cycle)
+        at = cycle.index(first)
+        path = " < ".join([*cycle[at:], *cycle[:at], first])
+        raise ScenarioError(f"event {first!r}: it waits for itself: {path}") from None
 
 
 def _arguments(
@@ -334,6 +323,19 @@ def _arguments(
     return None
 
 
+Node = TypeVar("Node")
+
+
+def reachable(first: Iterable[Node], neighbours: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """Nodes of a graph that a way leads to from one of the first ones, and these."""
+    found, look = set(first), list(first)
+    while look:
+        new = set(neighbours(look.pop())) - found
+        found |= new
+        look += new
+    return found
+
+
 def _sources(event: PlannedCall, events: Mapping[str, Event], *, value: Any = None) -> list[str]:
     """The events that the arguments (or one of them) take results from."""
     sources = []
@@ -343,12 +345,7 @@ def _sources(event: PlannedCall, events: Mapping[str, Event], *, value: Any = No
             if not whole:
                 continue
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} has no source: there is no event {name!r}")
-        before, look = set(event.after), list(event.after)
-        while look:
-            new = set(events[look.pop()].after) - before
-            before |= new
-            look += new
-        if origin[0] not in before:
+        if origin[0] not in reachable(event.after, lambda before: events[before].after):
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} may not have happened: it must come after it")
         sources.append(origin[0])
     return sources

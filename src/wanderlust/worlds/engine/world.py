@@ -17,7 +17,6 @@ import msgspec
 from wanderlust.errors import EnvironmentFailure, UsageError, one_line
 from wanderlust.tools.function import ToolError, WrongArguments
 from wanderlust.worlds.engine.app import LEVEL_RANK, App, AppAction, user_names_of
-from wanderlust.worlds.engine.argument_checks import ArgumentCheck
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 from wanderlust.worlds.engine.events import (
     EMPTY_PLAN,
@@ -453,11 +452,10 @@ def may_match(world: World, act: PlannedCall, *, line: LogEntry) -> bool:
     """Whether no argument of the line is certainly different from the act's, as the action's checks compare them."""
     action: AppAction = world.apps[act.app].actions[act.action]
     wanted, actual = action.complete(world.args_of(act)), action.complete(line.args)
-    return all(
-        _check_in(world, action.check(name)).same(value, actual[name]) is not False for name, value in wanted.items()
-    )
-
-
-def _check_in(world: World, check: ArgumentCheck) -> ArgumentCheck:
-    """The check as it is in this world, whose user may be counted among people or not."""
-    return check.without(user_names_of(world.apps.values())) if check.people else check
+    for name, value in wanted.items():
+        check = action.check(name)
+        if check.people:  # the user may be counted among them or not
+            check = check.without(user_names_of(world.apps.values()))
+        if check.same(value, actual[name]) is False:
+            return False
+    return True

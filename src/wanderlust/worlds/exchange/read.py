@@ -6,7 +6,7 @@ names the event, and for files the file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -50,30 +50,24 @@ class ImportWarnings:
                 self.add(f"the field {key!r} is not known and left out", where)
 
     def state(self, source_state: Any, imported_state: Any, *, app: str) -> None:
-        """Note the parts of an app's state that the import did not keep."""
-        for path in _lost_paths(source_state, imported_state):
-            self.add(f"{path[-1]!r} is not known and left out", f"{app}, {'.'.join(path)}")
+        """Note the parts of an app's state that the import did not keep; empty values do not count."""
+        stack: list[tuple[Any, Any, tuple[str, ...]]] = [(source_state, imported_state, ())]
+        while stack:
+            one, other, path = stack.pop()
+            if type(one) is dict and type(other) is dict:
+                for key, value in one.items():
+                    if key not in other:
+                        if value not in EMPTY_VALUES:
+                            self.add(f"{str(key)!r} is not known and left out", f"{app}, {'.'.join((*path, str(key)))}")
+                    elif type(value) in (dict, list):
+                        stack.append((value, other[key], (*path, str(key))))
+            elif type(one) is list and isinstance(other, list | tuple):
+                stack += [(a, b, (*path, str(n))) for n, (a, b) in enumerate(zip(one, other, strict=False))]
 
     def lines(self) -> tuple[str, ...]:
         """The warnings, one line each."""
         more = {what: f" (and {count:,} more)" for what, count in self._more.items()}
         return tuple(f"{where}{more.get(what, '')}: {what}" for what, where in self._first.items())
-
-
-def _lost_paths(source: Any, imported: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the paths that are in `source` and not in `imported`; empty values do not count."""
-    stack: list[tuple[Any, Any, tuple[str, ...]]] = [(source, imported, ())]
-    while stack:
-        one, other, path = stack.pop()
-        if type(one) is dict and type(other) is dict:
-            for key, value in one.items():
-                if key not in other:
-                    if value not in EMPTY_VALUES:
-                        yield (*path, str(key))
-                elif type(value) in (dict, list):
-                    stack.append((value, other[key], (*path, str(key))))
-        elif type(one) is list and isinstance(other, list | tuple):
-            stack += [(a, b, (*path, str(n))) for n, (a, b) in enumerate(zip(one, other, strict=False))]
 
 
 ARE_ACTORS: Mapping[str, Actor] = {"USER": "user", "ENV": "env", "AGENT": "agent"}

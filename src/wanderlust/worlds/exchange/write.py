@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError, is_agent_call
+from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError, action_of, is_agent_call
 from wanderlust.worlds.engine.log import Actor
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.read import ARE_TIMINGS, ARE_VERSION, OWN_FIELDS
@@ -41,7 +41,9 @@ def export_warnings(scenario: Scenario) -> tuple[str, ...]:
     agent's message to the user; an agent's act has one; and after such a message comes no act of the agent.
     """
     events, lines = scenario.plan.events, []
-    ends = {event.id for event in events.values() if _is_report(event, scenario)}
+    apps = {app.name: app for app in scenario.apps}
+    acts = [event for event in events.values() if is_agent_call(event)]
+    ends = {act.id for act in acts if action_of(apps, act.app, act.action).ends_turn}
     for event in events.values():
         if not isinstance(event, PlannedCall):
             continue
@@ -55,12 +57,6 @@ def export_warnings(scenario: Scenario) -> tuple[str, ...]:
         elif event.by == "agent" and ends.intersection(agents):
             lines.append(f"event {event.id!r}: ARE takes no agent's act after a message to the user")
     return tuple(lines)
-
-
-def _is_report(event: Event, scenario: Scenario) -> bool:
-    if not isinstance(event, PlannedCall) or event.by != "agent":
-        return False
-    return next(app for app in scenario.apps if app.name == event.app).actions[event.action].ends_turn
 
 
 def export_scenario(scenario: Scenario, augmentation: Mapping[str, Any] | None = None) -> bytes:

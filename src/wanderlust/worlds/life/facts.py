@@ -14,40 +14,28 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
+from wanderlust.worlds.life.affirmation import (
+    DENIED,
+    HARMLESS,
+    OPEN,
+    Place,
+    affirmed,
+    any_affirmed,
+    is_bounded,
+    is_denied,
+    is_open,
+    is_plain,
+)
 from wanderlust.worlds.life.reading import Mention, Text, fits_day, plain_text, read_text, word_pattern
 
 Wordings: TypeAlias = tuple[str, ...]
 """Ways of writing one thing; any of them is accepted. `*` stands for up to six words."""
 Mode: TypeAlias = Literal["any", "states", "asks", "reports"]
 """What a text is to be: a statement, a question or request, a report that all is done; `any` is not looked at."""
-Place: TypeAlias = tuple[int, int]
 MAX_CHECKED_ANSWER_CHARS = 1_500
 """Characters of a text; a longer one fails."""
 AMOUNT_TOLERANCE = 0.005
 
-_HARMLESS = re.compile(
-    r"\b(?:no (?:problem|worries|doubt|trouble)|not only|nothing (?:else|more|further|new)|need not|"
-    r"no later than)\b"
-)
-_DENIED = re.compile(
-    r"\b(?:not|no|never|none|nobody|nothing|neither|nor|without|cannot|unable|failed|refused?|anywhere but|"
-    r"rather than|instead of|except|unlike|wrong|false|declined)\b|n't\b"
-)
-_CANCELLED = re.compile(
-    r"\b(?:cancel\w*|call(?:s|ed)? off|called it off|sold out|out of stock|unavailable|postponed|fell through|"
-    r"dropped)\b"
-)
-_SUPERSEDED = re.compile(
-    r"\b(?:was to be|originally|initially|at first|was (?:planned|meant|going)|had been|previously|proposed first|"
-    r"used to be|formerly|moved from)\b"
-)
-_OPEN = re.compile(
-    r"\b(?:if|unless|either|maybe|perhaps|possibly|probably|might|may be|could be|would have|one of these|in case|"
-    r"i (?:think|guess|suppose|believe))\b|\bor (?:i|he|she|it|they|we|you|that|else|not|nobody)\b"
-)
-_OPENS_WHAT_FOLLOWS = re.compile(r"\bwhether\b")
-_NOT_YET_HERE = re.compile(r"\b(?:have|has)(?:n't| not) (?:yet )?(?:received|got|gotten|come|arrived|seen|heard)\b")
-"""In a request, the reason for it."""
 _NOT_FOUND = re.compile(
     r"\bi (?:could not|couldn't|cannot|can't|did not|didn't|was not able to|wasn't able to|was unable to|failed to) "
     r"(?:find|identify|determine|locate|tell|place|order|book|get|forward|delete|remove|save|send|mail|message|add|do)\b"
@@ -69,6 +57,12 @@ _FAILED = re.compile(
     r"never|without|neither)\b"
 )
 _UNTRUE = re.compile(r"\b(?:not true|untrue|false|not the case|no truth|a lie) (?:that|in)\b")
+_NOT_DONE = re.compile(
+    r"\bi(?:'ve| have| had| did)?(?:n't| not| never)(?: yet| actually)? (?:place|order|forward|delete|remove|save|"
+    r"send|sent|book|told|tell|inform|write|wrote|written|mail|add|move|ask)(?:d|ed)?\b|"
+    r"\bi forgot\b|\bleft \w+ alone\b|\bi (?:still )?(?:have to|need to|must)\b|\ban error\b|"
+    r"\b(?:i|he|she|they) declined\b"
+)
 _DID_NOTHING = re.compile(r"\b(?:deleted|removed|saved|forwarded|ordered|booked|sent|did) (?:no|none|nothing)\b")
 _DONE = re.compile(
     r"\b(?:done|sent|mailed|told|informed|knows?|know|notified|wrote|written|messaged?|has|have|had|added|invited|"
@@ -98,13 +92,13 @@ class Says(_Fact, tag="says"):
         """Whether the text states it."""
         places = list(_places(text, self.ways))
         if self.literal:
-            return bool(places) and not any(_is_open(text, at[0]) for at in places)
+            return bool(places) and not any(is_open(text, at[0]) for at in places)
         rivals = [at for at in _places(text, self.rivals) if not _inside(at, places)]
         places = [at for at in places if not _inside(at, rivals)]
         outside = [at for at in places if not self._is_aside(text, at)]
-        if _affirmed(text, outside, asks=asks, cancels=self.cancels):
+        if affirmed(text, outside, asks=asks, cancels=self.cancels):
             rivals = [at for at in rivals if not self._is_aside(text, at)]
-        return _affirmed(text, places, asks=asks, cancels=self.cancels) and not _any_affirmed(text, rivals)
+        return affirmed(text, places, asks=asks, cancels=self.cancels) and not any_affirmed(text, rivals)
 
     def _is_aside(self, text: Text, place: Place) -> bool:
         clause = text.clause(place[0])
@@ -131,7 +125,7 @@ class Day(_Fact, tag="day"):
         whole = [one for one in right if any(day[1] is not None or (near and day[3] is not None) for day in one.days)]
         others = [one for one in days if one not in right and not any(fits_day(one.days, day) for day in self.also)]
         if not self.needed and not whole:
-            return not _any_affirmed(text, [(one.start, one.end) for one in others])
+            return not any_affirmed(text, [(one.start, one.end) for one in others])
         return _one_value(text, whole, others, asks=asks)
 
 
@@ -217,7 +211,7 @@ class Pairs(_Fact, tag="pairs"):
             [(at, True, people[way]) for way, at in _longest(text, people)]
             + [(at, False, things[way]) for way, at in _longest(text, things)]
         )
-        if any(_denial(text, at, cancels=True) or _is_open(text, at) for at, _, _ in named):
+        if any(is_denied(text, at, cancels=True) or is_open(text, at) for at, _, _ in named):
             return False
         order = [(person, who) for _, person, who in named]
         return any(self._fits(way, text) for way in (order, order[::-1]))
@@ -237,6 +231,38 @@ class Pairs(_Fact, tag="pairs"):
             else:
                 done |= current & who
         return len(done) == len(self.pairs)
+
+
+class PlacesOnDays(_Fact, tag="places on days"):
+    """No place is named with the day of another one. Naming only places, or only days, is fine."""
+
+    pairs: tuple[tuple[float, Wordings], ...]
+    """A moment of the day, and ways of writing the place."""
+
+    def holds(self, text: Text, *, asks: bool) -> bool:
+        """Whether the text states it."""
+        days = [
+            (one.start, True, {n for n, (at, _) in enumerate(self.pairs) if fits_day(one.days, at)})
+            for one in text.mentions
+            if one.kind == "day"
+        ]
+        ways = {way: n for n, (_, names) in enumerate(self.pairs) for way in names}
+        places = [(at, False, {ways[way]}) for way, at in _longest(text, ways)]
+        if not days or not places:
+            return True
+        order = [(is_day, which) for _, is_day, which in sorted([*days, *places], key=lambda one: one[0])]
+        return any(_each_with_its_own(way) for way in (order, order[::-1]))
+
+
+def _each_with_its_own(order: list[tuple[bool, set[int]]]) -> bool:
+    """Whether each second kind of thing follows one of the first kind that it goes with."""
+    current: set[int] = set()
+    for is_first, which in order:
+        if is_first:
+            current = which
+        elif not current & which:
+            return False
+    return True
 
 
 class Quote(_Fact, tag="quote"):
@@ -259,7 +285,7 @@ class AnyOf(_Fact, tag="any of"):
         return any(all(fact.holds(text, asks=asks) for fact in facts) for facts in self.choices)
 
 
-TextFact: TypeAlias = Says | Day | ClockTime | Amount | Count | Pairs | Quote | AnyOf
+TextFact: TypeAlias = Says | Day | ClockTime | Amount | Count | Pairs | PlacesOnDays | Quote | AnyOf
 
 
 class AnswerFacts(FrozenRecord):
@@ -271,6 +297,10 @@ class AnswerFacts(FrozenRecord):
     mode: Mode = "any"
     fields: Mapping[str, Any] | None = None
     """For a record: its fields and their values, no others; numbers are compared by their digits."""
+    is_plain: bool = False
+    """Whether nothing in the text may deny, contrast, compare or defer: where a right answer has no need of it."""
+    plain_words: Wordings = ()
+    """Words of that kind that it may have all the same."""
     max_chars: int = MAX_CHECKED_ANSWER_CHARS
 
     def hold_for(self, answer: Any) -> bool:
@@ -285,20 +315,24 @@ class AnswerFacts(FrozenRecord):
             return False
         if any(_is_meant(text, way) for way in self.never):
             return False
+        if self.is_plain and not is_plain(text, self.plain_words):
+            return False
         return _MODES[self.mode](text, bool(self.facts))
 
 
 def _asks(text: Text, _: bool) -> bool:
-    acted = (match for match in _ACTED.finditer(text.plain) if not _denial(text, match.start(), cancels=False))
+    acted = (match for match in _ACTED.finditer(text.plain) if not is_denied(text, match.start(), cancels=False))
     return _ASKS.search(text.plain) is not None and next(acted, None) is None
 
 
 def _reports(text: Text, has_facts: bool) -> bool:
     if "?" in text.plain or _DID_NOTHING.search(text.plain) or _NOT_FOUND.search(text.plain):
         return False
+    if _NOT_DONE.search(text.plain):
+        return False
     return has_facts or (
-        _FAILED.search(_HARMLESS.sub(" ", text.plain)) is None
-        and _OPEN.search(text.plain) is None
+        _FAILED.search(HARMLESS.sub(" ", text.plain)) is None
+        and OPEN.search(text.plain) is None
         and _DONE.search(text.plain) is not None
     )
 
@@ -351,62 +385,29 @@ def _inside(place: Place, places: Iterable[Place]) -> bool:
     return any(start <= place[0] and place[1] <= end for start, end in places)
 
 
-def _denial(text: Text, at: int, *, cancels: bool, asks: bool = False) -> bool:
-    clause = _HARMLESS.sub(" ", text.clause(at))
-    clause = _NOT_YET_HERE.sub(" ", clause) if asks else clause
-    return bool(_DENIED.search(clause) or _SUPERSEDED.search(clause) or (cancels and _CANCELLED.search(clause)))
-
-
-def _is_open(text: Text, at: int) -> bool:
-    before = text.plain[:at].rpartition("\n")[2]
-    if text.sentence(at).rstrip().endswith("?"):
-        return True
-    return _OPEN.search(text.sentence(at)) is not None or _OPENS_WHAT_FOLLOWS.search(before) is not None
-
-
-def _is_choice(text: Text, place: Place) -> bool:
-    """Whether "or" stands beside it."""
-    before, after = text.plain[: place[0]], text.plain[place[1] :]
-    return bool(
-        re.match(r"[\w%€ ]{0,12}?,? ?\bor\b", after)
-        or re.search(r"\bor (?:(?:on|at|in|for|to|by|the|from) ){0,2}$", before)
-    )
-
-
-def _is_affirmed(text: Text, place: Place, *, asks: bool, cancels: bool = True) -> bool:
-    if _denial(text, place[0], cancels=cancels, asks=asks):
-        return False
-    return asks or not (_is_open(text, place[0]) or _is_choice(text, place))
-
-
-def _affirmed(text: Text, places: Iterable[Place], *, asks: bool, cancels: bool = True) -> bool:
-    return any(_is_affirmed(text, at, asks=asks, cancels=cancels) for at in places)
-
-
 def _is_meant(text: Text, way: str) -> bool:
     """Whether a wording is there and not denied; one that is a denial itself need only be there."""
-    is_denial = _DENIED.search(plain_text(way)) is not None
-    return any(is_denial or not _denial(text, at[0], cancels=False) for at in _places(text, (way,)))
-
-
-def _any_affirmed(text: Text, places: Iterable[Place]) -> bool:
-    """Whether another answer is given, or left open."""
-    return any(not _denial(text, at[0], cancels=True) for at in places)
+    is_denial = DENIED.search(plain_text(way)) is not None
+    return any(is_denial or not is_denied(text, at[0], cancels=False) for at in _places(text, (way,)))
 
 
 def _one_value(text: Text, right: list[Mention], others: list[Mention], *, asks: bool) -> bool:
     """Whether the right value is affirmed and never denied, and no other may be meant."""
-    places = [(one.start, one.end) for one in right]
-    denied = any(_denial(text, at[0], cancels=True) for at in places)
+    places = [(one.start, one.end) for one in right if not is_bounded(text, one)]
+    denied = any(is_denied(text, at[0], cancels=True) for at in places)
     return (
         not denied
-        and _affirmed(text, places, asks=asks)
-        and not _any_affirmed(text, [(one.start, one.end) for one in others])
+        and affirmed(text, places, asks=asks)
+        and not any_affirmed(text, [(one.start, one.end) for one in others])
     )
 
 
 def _is_end(text: Text, one: Mention) -> bool:
-    return re.search(r"\b(?:until|till|to|before|by|not after) $|\S ?- ?$", text.plain[: one.start]) is not None
+    before = text.plain[: one.start]
+    return (
+        re.search(r"\b(?:until|till|to|before|by|not after) $|\S ?- ?$|\bend(?:s|ed|ing)\b[^.;,]{0,40}$", before)
+        is not None
+    )
 
 
 def _minute(seconds: float) -> int:
@@ -456,6 +457,8 @@ def describe_fact(fact: TextFact) -> str:
             text = f"the number {fact.value:g}"
         case Pairs():
             text = "; ".join(f"{who[0]}: {what[0]}" for who, what in fact.pairs)
+        case PlacesOnDays():
+            text = "places with their own days"
         case Quote():
             text = f"exactly {fact.text!r}"
         case AnyOf():

@@ -31,6 +31,8 @@ _MONTH = (
     r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|"
     r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
+_SHORT = r"(?:(?<!uary)(?<!march)(?<!april)(?<!may)(?<!june)(?<!july)(?<!august)(?<!ember)(?<!tober)\.)?"
+"""The point of a month's short form; behind a whole name it ends a sentence."""
 _BEFORE_DAY = rf"(?:\b{_WEEKDAY}\.?,? (?:the )?)?"
 _AFTER_DAY = r"(?:,? (?:of )?(?P<year>20\d\d)(?!\d))?"
 DAY_PATTERNS = tuple(
@@ -39,8 +41,9 @@ DAY_PATTERNS = tuple(
         (
             rf"{_BEFORE_DAY}(?<!\d)(?P<year>\d{{4}})-(?P<m>\d\d)-(?P<d>\d\d)(?!\d)",
             rf"{_BEFORE_DAY}(?<![\d/.])(?P<a>\d\d?)(?P<cut>[./])(?P<b>\d\d?)(?P=cut)(?P<year>\d{{4}}|\d\d)(?!\d)",
-            rf"{_BEFORE_DAY}\b(?P<d>\d\d?)(?:st|nd|rd|th)?\.?(?: of)? {_MONTH}\b\.?{_AFTER_DAY}",
-            rf"{_BEFORE_DAY}\b{_MONTH}\b\.? (?:the )?(?P<d>\d\d?)(?:st|nd|rd|th)?(?![\d:])(?! [ap]\.?m){_AFTER_DAY}",
+            rf"{_BEFORE_DAY}\b(?P<d>\d\d?)(?:st|nd|rd|th)?\.?(?: of)? {_MONTH}\b{_SHORT}{_AFTER_DAY}",
+            rf"{_BEFORE_DAY}\b{_MONTH}\b{_SHORT} (?:the )?(?P<d>\d\d?)(?:st|nd|rd|th)?(?![\d:])(?! [ap]\.?m)"
+            rf"{_AFTER_DAY}",
             rf"{_BEFORE_DAY}(?<=\bon )(?P<a>\d\d?)(?P<cut>[./])(?P<b>\d\d?)\b(?![./]?\d)",
             r"\bthe (?P<d>\d\d?)(?:st|nd|rd|th)\b",
             r"\b(?P<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday)\b",
@@ -54,7 +57,7 @@ TIME_PATTERNS = tuple(
         (
             rf"(?<![\d:.])(?P<h>\d\d?)[:.](?P<m>\d\d)(?::\d\d)? ?{_HALF}",
             r"(?<![\d:.])(?P<h>\d\d?)[:h](?P<m>\d\d)(?::\d\d)?(?!\d|:\d)",
-            r"(?:(?<=\bat )|(?<=\bfrom ))(?P<h>\d\d?)\.(?P<m>\d\d)(?![\d.])",
+            r"(?:(?<=\bat )|(?<=\bfrom ))(?P<h>\d\d?)\.(?P<m>\d\d)(?![\d.])(?! ?(?:€|eur))",
             rf"(?<![\d:.])(?P<h>\d\d?) ?{_HALF}",
             r"\b(?P<h>\d\d?|[a-z]+) o'?clock\b",
             r"\b(?P<word>noon|midday|midnight)\b",

@@ -98,9 +98,9 @@ class LogMatcher:
             if not check.soft:
                 return False
             unsure = True
-        return self._answer(self.question(act, write, at)) if unsure else True
-
-    def _answer(self, question: JudgeQuestion) -> bool | None:
+        if not unsure:
+            return True
+        question = self.question(act, write, at)
         return self.answers(question) if callable(self.answers) else self.answers.get(question.key)
 
     def question(self, act: ExpectedCall, write: int, at: Mapping[int, int]) -> JudgeQuestion:

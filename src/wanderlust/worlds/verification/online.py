@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from wanderlust.worlds.engine.events import reachable
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.verification.assignment import solve_assignment
@@ -73,7 +74,11 @@ def _match_with_parents(
         for one in oracle.acts
         if one.act.id in world.done and (one.awaited or one.turn < oracle.acts[number].turn)
     }
-    needed = sorted(_unsettled_parents(oracle, number, fixed))
+
+    def unsettled(number: int) -> list[int]:
+        return [n for n in oracle.acts[number].parents if oracle.acts[n].act.id not in fixed]
+
+    needed = sorted(reachable([number], unsettled))
     numbers = {number: new for new, number in enumerate(needed)}
     acts = tuple(  # the needed acts alone; the settled ones are treated like events of others
         replace(
@@ -100,16 +105,6 @@ def _match_with_parents(
         question = case.question(act, last, assignment)
         off = len(question.about), question.distance
     return (not sure, *off, -len(act.arguments)), lines
-
-
-def _unsettled_parents(oracle: Oracle, number: int, fixed: Mapping[str, int]) -> set[int]:
-    """An act and all agent's acts before it that are not settled."""
-    unsettled, look = {number}, [number]
-    while look:
-        new = {n for n in oracle.acts[look.pop()].parents if oracle.acts[n].act.id not in fixed} - unsettled
-        unsettled |= new
-        look += new
-    return unsettled
 
 
 TURN_REJECTED = "rejected"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -23,6 +24,7 @@ from wanderlust.worlds.engine.events import (
     action_of,
     is_agent_call,
     placeholders,
+    reachable,
     resolve_placeholder,
 )
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
@@ -84,6 +86,39 @@ class ExpectedCall:
     late: float
     """Seconds by which it may be done before and after it is due; infinite where that does not matter."""
 
+    @classmethod
+    def of(
+        cls,
+        act: PlannedCall,
+        plan: Plan,
+        *,
+        apps: Mapping[str, App],
+        users: frozenset[str],
+        numbers: Mapping[str, int],
+        turn: int,
+        window: TimeWindow,
+    ) -> Self:
+        """An act of a plan; `numbers` are those of the acts before it. ScenarioError when there is no such action."""
+        action, ready = action_of(apps, act.app, act.action), plan.ready.get(act.id)
+        arguments = act.args if ready is None else ready[1]
+        origins = (resolve_placeholder(name, plan.events) for name, _ in placeholders(act.args))
+        named = {origin[0] for origin in origins if origin is not None}
+        before = reachable(act.after, lambda name: () if name in numbers else plan.events[name].after)
+        early, late = window.around(act)
+        return cls(
+            act=act,
+            action=action,
+            arguments=compared_arguments(act, action, arguments, users=users),
+            turn=turn,
+            parents=tuple(sorted(numbers[name] for name in before if name in numbers)),
+            waits=tuple(name for name in act.after if name not in numbers),
+            sources=tuple(sorted(numbers[name] for name in named if name in numbers)),
+            refers=bool(named),
+            awaited=any(not is_agent_call(child) for child in plan.children.get(act.id, ())),
+            early=early,
+            late=late,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oracle:
@@ -106,10 +141,13 @@ class Oracle:
     @classmethod
     def of(cls, scenario: Scenario, window: TimeWindow | None = None) -> Oracle:
         """The oracle of a scenario. Raises ScenarioError when the scenario cannot be played."""
-        plan = scenario.plan
+        plan, window = scenario.plan, window or TimeWindow()
         apps = {app.name: app for app in scenario.apps}
         users = user_names_of(scenario.apps)
-        in_order = _in_order(plan)
+        parents_first = TopologicalSorter(dict.fromkeys(plan.events, ()))  # else in the order of the scenario
+        for event in plan.events.values():
+            parents_first.add(event.id, *event.after)
+        in_order = [plan.events[name] for name in parents_first.static_order()]
         ends = {one.id for one in in_order if is_agent_call(one) and action_of(apps, one.app, one.action).ends_turn}
         turn_of: dict[str, int] = {}  # ends of the agent's turns before an event, along the longest way
         for event in in_order:
@@ -120,9 +158,9 @@ class Oracle:
         for event in order:
             if is_agent_call(event):
                 numbers[event.id] = len(acts)
-                made = _expected(event, plan, apps=apps, numbers=numbers, users=users)
-                early, late = (window or TimeWindow()).around(event)
-                acts.append(replace(made, turn=turn_of[event.id], early=early, late=late))
+                turn = turn_of[event.id]
+                made = ExpectedCall.of(event, plan, apps=apps, users=users, numbers=numbers, turn=turn, window=window)
+                acts.append(made)
         return cls(
             acts=tuple(acts),
             events=plan.events,
@@ -131,7 +169,7 @@ class Oracle:
             writes={(name, a.name): a for name, app in apps.items() for a in app.actions.values() if a.writes},
             start=scenario.start,
             user_names=users,
-            window=window or TimeWindow(),
+            window=window,
         )
 
     @property
@@ -160,56 +198,6 @@ def compared_arguments(
         for name, value in action.complete(args).items()
         if (check := action.check(name).without(users)).name != "free" and not (check.soft and name not in act.args)
     )
-
-
-def _in_order(plan: Plan) -> list[Event]:
-    """All events, parents first, else in the order of the scenario."""
-    missing = {event.id: len(event.after) for event in plan.events.values()}
-    ready, done = list(plan.roots), []
-    for event in ready:
-        done.append(event)
-        for child in plan.children.get(event.id, ()):
-            missing[child.id] -= 1
-            if not missing[child.id]:
-                ready.append(child)
-    return done
-
-
-def _expected(
-    act: PlannedCall, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int], users: frozenset[str]
-) -> ExpectedCall:
-    action = action_of(apps, act.app, act.action)
-    ready = plan.ready.get(act.id)
-    named = [
-        match[0] for name, _ in placeholders(act.args) if (match := resolve_placeholder(name, plan.events)) is not None
-    ]
-    return ExpectedCall(
-        act=act,
-        action=action,
-        arguments=compared_arguments(act, action, act.args if ready is None else ready[1], users=users),
-        turn=0,
-        early=inf,
-        late=inf,
-        parents=tuple(sorted({numbers[name] for name in _nearest_agent_calls(act, plan, numbers)})),
-        waits=tuple(name for name in act.after if name not in numbers),
-        sources=tuple(sorted({numbers[name] for name in named if name in numbers})),
-        refers=bool(named),
-        awaited=any(not is_agent_call(child) for child in plan.children.get(act.id, ())),
-    )
-
-
-def _nearest_agent_calls(act: PlannedCall, plan: Plan, numbers: Mapping[str, int]) -> set[str]:
-    """The agent's acts before it, up to the first on every way back."""
-    parents, visited, look = set(), set(act.after), list(act.after)
-    while look:
-        name = look.pop()
-        if name in numbers:
-            parents.add(name)
-            continue
-        new = set(plan.events[name].after) - visited
-        visited |= new
-        look += new
-    return parents
 
 
 NEW_PLACEHOLDER, TIME_PLACEHOLDER = "«new»", "«when»"

@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
+from wanderlust.environment import release_conversation
+from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
-from wanderlust.rubrics.model_request import cut_middle
-from wanderlust.types import Message, Policy, assistant, system, user
+from wanderlust.rubrics.model_request import complete_within, cut_middle
+from wanderlust.types import Policy, assistant, system, user
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.verification.assignment import MAX_ASSIGNMENT_STEPS
 from wanderlust.worlds.verification.oracle import Oracle
@@ -117,26 +118,18 @@ async def _ask_judge(judge: WorldJudge, question: JudgeQuestion, user_text: str)
     session = f"{judge.name}/{question.key}/0"
     try:
         for _ in range(judge.attempts):
-            text = await _complete(judge, talk, session)
+            answer = await complete_within(
+                judge.policy, talk, key=session, seconds=judge.timeout, failure=PolicyFailure
+            )
+            text = answer.message.content
             reply = _parse_reply(text)
             if isinstance(reply, bool):
                 return JudgeAnswer(key=question.key, same=reply, text=text, judge=judge.name)
             again = user(f"That is no answer: {reply}. Answer again, with the JSON object and nothing else.")
             talk += [assistant(text[:MAX_JUDGE_ANSWER_CHARS]), again]
     finally:
-        release = getattr(judge.policy, "release", None)
-        if release is not None:
-            release(session)
+        release_conversation(judge.policy, session)
     return JudgeAnswer(key=question.key, same=None, text=text[:MAX_JUDGE_ANSWER_CHARS], judge=judge.name)
-
-
-async def _complete(judge: WorldJudge, talk: Sequence[Message], key: str) -> str:
-    try:
-        async with asyncio.timeout(judge.timeout):
-            with boundary(PolicyFailure):
-                return (await judge.policy.complete(talk, key=key)).message.content
-    except TimeoutError as error:
-        raise PolicyFailure(f"no answer within {judge.timeout:g} seconds", transient=True) from error
 
 
 def render_question(question: JudgeQuestion, user_text: str = "") -> str:

@@ -55,7 +55,7 @@ def plan_b(s: FamilyBuilder) -> None:
         s.agent(s.calendar, after=more).delete_calendar_event(event_id=last)
         last, at = _add_entry(s, more, title, at=third, place=place, who=who), third
     text = f"It is on {format_day(at)} at {format_time_of_day(at)}."
-    s.reports(last, text, s.on_day(at), s.at_time(at), quiet=600)
+    s.reports(last, text, s.on_day(at), s.at_time(at), quiet=600, plain=False)
     s.duration = 2_400
 
 
@@ -100,7 +100,7 @@ def sold_out(s: FamilyBuilder) -> None:
     price = product.variants[items[-1]].price
     text = f"It is the {product.name} in {colours[-1]}, for {format_price(price)}."
     colour = Says(ways=(colours[-1],), rivals=tuple(one for one in colours if one != colours[-1]))
-    s.reports(bought, text, colour, Amount(value=price), quiet=600)
+    s.reports(bought, text, colour, Amount(value=price), quiet=600, plain=False)
     s.env(s.mail, after=request, delay=45).send_email_to_user_only(
         sender=s.one("shop").email, subject="Our new catalogue", content="Two hundred pages, and three recipes."
     )
@@ -133,20 +133,34 @@ def ride_cancelled(s: FamilyBuilder) -> None:
     later = s.agent(s.chats, after=gone).send_message(
         user_id=builder.user_id_of(s.chats, who), content="I come a little later, the cab was cancelled."
     )
-    s.expects(later, "content", Says(ways=LATER_WORDINGS, rivals=ON_TIME_WORDINGS, cancels=False))
+    s.expects(later, "content", Says(ways=LATER_WORDINGS, rivals=ON_TIME_WORDINGS, cancels=False), never=["you are"])
     s.reports(
         [again, later],
         f"The first cab was cancelled, the Premium one is ordered, and {who.first} knows.",
         Says(ways=SECOND_CAB_WORDINGS, cancels=False),
+        never=SECOND_CAB_GONE_WORDINGS,
+        plain=False,
     )
 
 
+ASKED_ONLY_WORDINGS = wordings("has been asked", "was asked", "is being asked")
+NO_NEED_WORDINGS = wordings("need not bring", "needn't bring", "no need", "don't need", "do not bring")
 ON_MY_WAY_WORDINGS = wordings(
     "way", "heading", "headed", "left", "leaving", "coming", "come", "arriving", "arrive", "going", "driving", "route",
     "off to", "there soon", "see you",
 )  # fmt: skip
 LATER_WORDINGS = wordings("later", "late", "delayed", "delay", "delays", "a bit longer", "a little longer")
 ON_TIME_WORDINGS = wordings("on time", "early", "earlier", "punctual")
+_GONE = (
+    *("was cancelled", "has been cancelled", "have been cancelled", "were cancelled", "is cancelled"),
+    *("fell through", "cancelled too"),
+)
+SECOND_CAB_GONE_WORDINGS = tuple(
+    f"{which} {what} {gone}"
+    for which in ("Premium", "second", "new")
+    for what in ("cab", "one", "ride", "taxi")
+    for gone in _GONE
+)
 SECOND_CAB_WORDINGS = wordings("Premium", "another", "second", "new one", "new cab", "new ride")
 
 
@@ -185,13 +199,14 @@ def ask_around(s: FamilyBuilder) -> None:
             user_id=name, content=f"Hi {one.first}, can you bring a {thing} on Saturday?"
         )
         on_saturday = Says(ways=("Saturday",), rivals=OTHER_DAYS)
-        s.expects(sent, "content", Says(ways=(thing,)), on_saturday, mode="asks")
+        s.expects(sent, "content", Says(ways=(thing,)), on_saturday, never=NO_NEED_WORDINGS, mode="asks")
         answer = "Yes, gladly." if n == willing else s.rng.choice(("Sorry, I cannot.", "No, mine is broken."))
         after = s.env(s.chats, after=sent, delay=s.rng.randrange(60, 200, 10)).create_and_add_message(
             conversation_id=sent, sender_id=name, content=answer
         )
     who, others = people[willing], [one for one in people if one is not people[willing]]
-    s.reports(after, f"{who.name} brings it.", s.is_who(who, others, aside=("asked", "wrote", "contacted")))
+    bringer = s.is_who(who, others, aside=("asked", "wrote", "contacted"))
+    s.reports(after, f"{who.name} brings it.", bringer, never=ASKED_ONLY_WORDINGS, plain=False)
 
 
 OTHER_DAYS = wordings("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "today", "tomorrow")

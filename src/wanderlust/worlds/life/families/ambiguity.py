@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wanderlust.worlds.engine.app import format_time
-from wanderlust.worlds.life.facts import AnyOf, ClockTime, Count, Says, wordings
+from wanderlust.worlds.life.facts import AnyOf, ClockTime, Count, PlacesOnDays, Says, place_wordings, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
@@ -23,7 +23,7 @@ CANCELLED_WORDINGS = wordings(
     "I have cancelled", "I've cancelled", "I cancelled", "is cancelled", "was cancelled", "has been cancelled",
     "is now cancelled", "it worked", "it has worked", "cancelled it",
 )  # fmt: skip
-LATE_WORDINGS = wordings("late", "later", "delayed", "delay")
+LATE_WORDINGS = wordings("late", "later", "delayed", "delay", "after the start", "after the beginning")
 
 
 @family(
@@ -57,7 +57,7 @@ def two_of_a_name(s: FamilyBuilder) -> None:
         content=f"Hi {meant.first}, I am at {place} on {format_day(when)} from {format_time_of_day(when)} on.",
     )
     s.expects(sent, "subject")
-    s.expects(sent, "content", s.at_place(place), s.on_day(when), ClockTime(at=when))
+    s.expects(sent, "content", s.at_place(place), s.on_day(when), ClockTime(at=when), plain=True)
     s.reports(sent, f"{meant.name} has your mail.", never=[other.last])
 
 
@@ -93,7 +93,7 @@ def wrong_day(s: FamilyBuilder) -> None:
         sent = s.agent(s.mail, after=answer).send_email(recipients=[one.email], subject="Late", content=note)
         s.expects(sent, "subject")
         late = Says(ways=LATE_WORDINGS, rivals=("early", "earlier", "on time"))
-        done.append(s.expects(sent, "content", Count(value=20), late, s.on_day(at, needed=False)))
+        done.append(s.expects(sent, "content", Count(value=20), late, s.on_day(at, needed=False), plain=True))
     s.reports(done, "They all know.")
 
 
@@ -123,6 +123,7 @@ def too_late(s: FamilyBuilder) -> None:
         Says(ways=DELIVERED_WORDINGS, rivals=YET_TO_COME_WORDINGS, cancels=False),
         Says(ways=REFUSAL_WORDINGS, literal=True),
         never=CANCELLED_WORDINGS,
+        plain=False,
     )
 
 
@@ -152,7 +153,8 @@ def which_evening(s: FamilyBuilder) -> None:
         AnyOf(choices=((s.at_place(where),), (s.on_day(day, *days),)))
         for day, where in zip(days, (first, second), strict=True)
     ]
-    question = s.reports(request, text, *options, mode="asks")
+    together = PlacesOnDays(pairs=tuple(zip(days, (place_wordings(first), place_wordings(second)), strict=True)))
+    question = s.reports(request, text, *options, together, mode="asks")
     answer = s.answers(question, "[The one|I mean the one] on {day}.", day=format_day(days[meant]))
     booked = s.agent(s.cabs, after=answer).order_ride(
         start_location=s.user.address,
@@ -162,4 +164,5 @@ def which_evening(s: FamilyBuilder) -> None:
     )
     s.expects(booked, "start_location", s.at_place(s.user.street))
     s.expects(booked, "end_location", s.at_place(place, (first, second)[1 - meant]))
-    s.reports(booked, f"A cab to {place} is ordered.", s.at_place(place, (first, second)[1 - meant]))
+    there = s.at_place(place, (first, second)[1 - meant])
+    s.reports(booked, f"A cab to {place} is ordered.", there, s.on_day(days[meant], needed=False))

@@ -138,11 +138,18 @@ class FamilyBuilder:
         return self.story.env(app, after=after, delay=delay)
 
     def expects(
-        self, event: EventReference, argument: str, *facts: TextFact, never: Iterable[str] = (), mode: Mode = "any"
+        self,
+        event: EventReference,
+        argument: str,
+        *facts: TextFact,
+        never: Iterable[str] = (),
+        mode: Mode = "any",
+        plain: bool = False,
+        plain_words: Wordings = (),
     ) -> str:
         """Set the facts of an act's soft argument. Every soft argument needs facts, if only empty ones."""
         name: str = event
-        told = AnswerFacts(facts=facts, never=tuple(never), mode=mode)
+        told = AnswerFacts(facts=facts, never=tuple(never), mode=mode, is_plain=plain, plain_words=plain_words)
         self.facts.setdefault(event_id_of(name), {})[argument] = told
         return name
 
@@ -160,13 +167,18 @@ class FamilyBuilder:
         never: Iterable[str] = (),
         quiet: float = 0.0,
         mode: Mode = "reports",
+        plain: bool = True,
+        plain_words: Wordings = (),
     ) -> str:
-        """The agent tells the user, which ends its turn; not before `quiet` seconds have gone by."""
+        """The agent tells the user, which ends its turn; not before `quiet` seconds have gone by.
+
+        A report is to be plain, unless the family's answers have need of denials."""
         ui: EventReference = self.agent(self.ui, after=after, delay=quiet)
         message = ui.send_message_to_user(text)
         if quiet:
             self.timed(message, "from")
-        return self.expects(message, "content", *facts, never=never, mode=mode)
+        plain = plain and mode == "reports"
+        return self.expects(message, "content", *facts, never=never, mode=mode, plain=plain, plain_words=plain_words)
 
     def on_day(self, at: float, *also: float, needed: bool = True) -> Day:
         """The fact that a day is named; its weekday alone will do when it is the next of that name."""
@@ -189,6 +201,11 @@ class FamilyBuilder:
         return Says(
             ways=(who.name,) if who.first in firsts else (who.name, who.first), rivals=tuple(names), aside=aside
         )
+
+    def names_but(self, *people: Person) -> list[str]:
+        """The full names of everybody whom the user knows but these: who is named wrongly is one of them."""
+        known = {*(one.name for one in people), self.user.name}
+        return [one.name for one in self.universe.people.values() if one.name not in known and " " in one.name]
 
     def timed(self, event: EventReference, timing: Timing) -> None:
         """Hold an act to its time from one side alone: "from" or "by"."""

@@ -52,7 +52,7 @@ def invite(s: FamilyBuilder) -> None:
             recipients=[one.email], subject=topic.capitalize(), content=text
         )
         s.expects(sent, "subject")
-        done.append(s.expects(sent, "content", s.on_day(at), s.at_time(at), at_room))
+        done.append(s.expects(sent, "content", s.on_day(at), s.at_time(at), at_room, plain=True))
     s.reports(done, "It is in your calendar, and everybody has a mail.")
 
 

@@ -33,7 +33,9 @@ def pass_on(s: FamilyBuilder) -> None:
     s.expects(sent, "subject")
     firsts = [one.first for one in senders]
     ways = {one.name: (one.name, one.first) if firsts.count(one.first) == 1 else (one.name,) for one in senders}
-    s.expects(sent, "content", Pairs(pairs=tuple((ways[name], (brought,)) for name, brought in dish.items())))
+    s.expects(
+        sent, "content", Pairs(pairs=tuple((ways[name], (brought,)) for name, brought in dish.items())), plain=True
+    )
     s.reports(sent, f"{keeper.first} knows who brings what.")
 
 
@@ -58,7 +60,9 @@ def keep_flats(s: FamilyBuilder) -> None:
         price=f"{limit:g} EUR",
     )
     saved = [s.agent(s.flats, after=request).save_apartment(one.apartment_id) for one in flats[:count]]
-    s.reports(saved, f"Saved {count}.", Count(value=count, unlike=("bedroom", "bedrooms")))
+    s.reports(
+        saved, f"Saved {count}.", Count(value=count, unlike=("bedroom", "bedrooms")), never=("removed", "deleted")
+    )
 
 
 @family(
@@ -88,7 +92,10 @@ def go_between(s: FamilyBuilder) -> None:
     done = []
     for one in guests:
         sent = s.agent(s.chats, after=request).send_message(user_id=builder.user_id_of(s.chats, one), content=text)
-        done.append(s.expects(sent, "content", s.on_day(at), s.at_time(at), s.at_place(place), Says(ways=(dish,))))
+        facts = s.on_day(at), s.at_time(at), s.at_place(place), Says(ways=(dish,))
+        done.append(
+            s.expects(sent, "content", *facts, never=[*s.names_but(host, *guests), *YOURS_WORDINGS], plain=True)
+        )
     s.reports(done, "They all know.")
 
 
@@ -115,8 +122,9 @@ def thank_them(s: FamilyBuilder) -> None:
             mail = builder.plant_mail(s, one, subject="Good luck", text=wish, at=s.ago(0.1, 2))
             sent = s.agent(s.mail, after=request).reply_to_email(email_id=mail, content=thanks)
         others = tuple(other.first for other in people if other.first != one.first)
-        done.append(s.expects(sent, "content", Says(ways=THANKS_WORDINGS), never=others))
+        done.append(s.expects(sent, "content", Says(ways=THANKS_WORDINGS), never=others, plain=True))
     s.reports(done, "All are thanked.")
 
 
+YOURS_WORDINGS = wordings("you should bring", "you are to bring", "you will bring", "you bring", "you have to bring")
 THANKS_WORDINGS = wordings("thank", "thanks", "thanked", "thankful", "appreciate", "appreciated", "grateful", "cheers")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wanderlust.worlds.apps.apartments import Apartment
 from wanderlust.worlds.engine.app import format_time
-from wanderlust.worlds.life.facts import Amount, Says
+from wanderlust.worlds.life.facts import Amount, Says, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
@@ -34,6 +34,7 @@ def who_said(s: FamilyBuilder) -> None:
         f"{who.name}, who lives in {who.city}.",
         s.is_who(who, others),
         Says(ways=(who.city,), rivals=towns),
+        never=[f"to {who.name}", f"to {who.first}"],
     )
 
 
@@ -61,7 +62,12 @@ def spent_on_rides(s: FamilyBuilder) -> None:
         "ride that was cancelled was free.]",
         place=place,
     )
-    s.reports(request, f"{format_price(total)} in all.", Amount(value=round(total, 2), also=tuple(prices)))
+    s.reports(
+        request,
+        f"{format_price(total)} in all.",
+        Amount(value=round(total, 2), also=tuple(prices)),
+        plain_words=CANCELLED_WORDINGS,
+    )
 
 
 @family(
@@ -90,7 +96,7 @@ def next_meeting_with(s: FamilyBuilder) -> None:
         book=subject,
     )
     text = f"On {format_day(at)} at {format_time_of_day(at)}: {place}, with {who.name}."
-    s.reports(request, text, s.on_day(at), s.at_time(at), s.at_place(place))
+    s.reports(request, text, s.on_day(at), s.at_time(at), s.at_place(place), never=s.names_but(who))
 
 
 @family(
@@ -124,6 +130,7 @@ def least_paid(s: FamilyBuilder) -> None:
         s.is_who(people[least], [one for one in people.values() if one.name != least]),
         Amount(value=float(paid[least])),
         never=["most", "highest"],
+        plain_words=("smallest",),
     )
 
 
@@ -160,4 +167,8 @@ def cheapest_flat(s: FamilyBuilder) -> None:
         Says(ways=(best.name,), rivals=tuple(home.name for home in fitting if home.name != best.name)),
         Amount(value=best.price, also=(rate,), apart=("crime",)),
         Amount(value=rate, near=("crime",), apart=("property",)),
+        never=["dearest", "most expensive", "costliest", "second cheapest"],
     )
+
+
+CANCELLED_WORDINGS = wordings("not in it", "not count", "cancelled")

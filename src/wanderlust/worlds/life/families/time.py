@@ -46,6 +46,7 @@ def no_answer(s: FamilyBuilder) -> None:
             f"{who.first} says yes: come by at six.",
             Says(ways=YES_WORDINGS),
             never=[f"asked {other.first}", f"ask {other.first}", *SILENCE_WORDINGS],
+            plain=False,
         )
         return
     second = _ask_for(s, first, other, thing=thing, delay=60.0 * minutes)
@@ -54,6 +55,7 @@ def no_answer(s: FamilyBuilder) -> None:
         f"{who.first} has not answered, so I asked {other.name}.",
         s.is_who(other),
         Says(ways=ASKED_WORDINGS, cancels=False),
+        plain=False,
         never=[
             f"{who.first} {said}" for said in ("says yes", "said yes", "answered yes", "has answered yes", "agreed")
         ],
@@ -153,6 +155,7 @@ def watch_for(s: FamilyBuilder) -> None:
             f"Nothing came, so I have asked {who.name}.",
             Says(ways=ASKED_WORDINGS),
             never=FORWARDED_WORDINGS,
+            plain=False,
         )
         return
     mail = s.env(s.mail, after=request, delay=60 * minutes - s.rng.randrange(60, 200)).send_email_to_user_only(
@@ -163,7 +166,10 @@ def watch_for(s: FamilyBuilder) -> None:
         sent,
         f"The mail came, and {keeper.name} has it.",
         Says(ways=FORWARDED_WORDINGS),
-        never=["I asked", "I have asked", "asked for it", f"asked {who.first}", "reminded", *NOT_COME_WORDINGS],
+        never=[
+            *("I asked", "I have asked", "asked for it", f"asked {who.first}", "reminded"),
+            *(*NOT_COME_WORDINGS, *s.names_but(who, keeper)),
+        ],
     )
 
 
@@ -173,7 +179,8 @@ ASKED_WORDINGS = wordings(
 )  # fmt: skip
 FORWARDED_WORDINGS = wordings(
     "forwarded", "forward", "has it", "have it", "has them", "have them", "passed * on", "passed on", "sent * on",
-    "sent it on", "sent on", "sent it to", "went to", "got it", "received it",
+    "sent it on", "sent on", "sent it to", "went to", "got it", "received it", "has the mail",
+    "have the mail", "now has",
 )  # fmt: skip
 NOT_COME_WORDINGS = wordings("no mail came", "nothing came", "not come", "did not arrive", "never came", "hasn't come")
 

@@ -1,0 +1,19 @@
+"""The second set that whoever writes probes may read: more kinds of flaws, and forms."""
+
+from __future__ import annotations
+
+from benchmarks.planted.record import Planted
+from benchmarks.planted.second_answer import second_answers
+from benchmarks.planted.second_code import second_code
+from benchmarks.planted.second_form import second_forms
+from benchmarks.planted.second_game import second_games
+from benchmarks.planted.second_judge import second_judges
+from benchmarks.planted.second_tools import second_tools
+
+
+def second() -> list[Planted]:
+    """All of them, by kind."""
+    return [
+        *(*second_answers(), *second_forms(), *second_judges()),
+        *(*second_games(), *second_tools(), *second_code()),
+    ]
