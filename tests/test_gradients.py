@@ -189,7 +189,7 @@ def ours(model: Any, groups: list[Group], name: str, *, kl: KL | None, entropy: 
         GradientComputer(model, loss=method.loss, micro_batch=3, fast=fast),
         BatchTotals.of(samples, method.loss),
     )
-    return combine([computer.gradient(shard, totals) for shard in shard_samples(samples)], totals.rl).values
+    return combine([computer.gradient(shard, totals) for shard in shard_samples(samples, 2)], totals.rl).values
 
 
 def apart(one: Tensor, other: Tensor) -> float:
@@ -252,7 +252,7 @@ def test_parts_of_a_step_divide_by_their_own_counts_and_keep_episodes_whole(mode
     for group in groups:
         asyncio.run(method.assign_advantages(group))
     samples = build_samples(groups, method.loss)
-    parts = [minibatch(samples, part, 3) for part in range(3)]
+    parts = [minibatch(samples, part, parts=3, shards=2) for part in range(3)]
     assert sorted(id(s) for part in parts for s in part) == sorted(map(id, samples))
     for part in parts:
         episodes = {s.episode for s in part if s.episode >= 0}

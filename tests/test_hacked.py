@@ -22,7 +22,6 @@ from wanderlust.runner.engine import rollout
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
 from wanderlust.testing import check_environment
-from wanderlust.training import rl_stage
 from wanderlust.types import Task
 
 ENVIRONMENTS = (BriefConnections, Titles)
@@ -164,9 +163,9 @@ def test_a_lab_runs_its_three_phases_and_goes_on_where_it_was_cut(
 ) -> None:
     little = {"sft_episodes": 8, "sft_steps": 30, "sft_batch": 4, "fresh_width": 32, "fresh_layers": 1}
     small = replace(reward_hacking.HACKS["titles"], **little, steps=2, tasks_per_step=2, group_size=4, eval_every=2)
+    small = replace(small, eval_tasks=4)
     monkeypatch.setattr(reward_hacking, "HACKS", {"titles": small})
     monkeypatch.setattr(reward_hacking, "MAX_PROBED_TASKS", 4)
-    monkeypatch.setattr(rl_stage, "MAX_EVAL_TASKS", 4)
     with pytest.raises(KeyboardInterrupt):
         reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("rl", 1), workers=1)
     body = reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=NullLogger(), workers=1)

@@ -43,13 +43,13 @@ def main(folder: str) -> None:
 
     def rollout() -> None:
         trainee.policy.engine.publish()
-        groups[:] = unshard([trainee.play(mine, 0) for mine in shard(tasks, 0)], 0)
+        groups[:] = unshard([trainee.play(mine, 0) for mine in shard(tasks, 0, 2)], 0)
 
     def update() -> None:
         loss = trainee.algorithm.loss
         samples = build_samples(groups, loss)
         totals = BatchTotals.of(samples, loss)
-        for piece in shard_samples(samples):
+        for piece in shard_samples(samples, 2):
             trainee.gradient(piece, loss, totals)
 
     rollout(), update()

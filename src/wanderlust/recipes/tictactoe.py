@@ -141,7 +141,9 @@ class Demo:
             save_pretrained(folder / "untrained", model, tokenizer)
         make = partial(DemoReplica.load_demo, folder / "untrained", self.config, device=self.device)
         samples = self.samples(games, Renderer(tokenizer))
-        with ProcessPoolTrainer(make, model, self.config.sft_optimizer, count=self.count) as pool:
+        with ProcessPoolTrainer(
+            make, model, self.config.sft_optimizer, count=self.count, shards=self.config.shards
+        ) as pool:
             asyncio.run(self._stages(pool, samples, folder, tokenizer=tokenizer))
         self.facts["seconds"] = self.run.clock.record()
         return self.facts

@@ -25,7 +25,8 @@ CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
     **dict.fromkeys(("result_tasks",), 1),
-    **dict.fromkeys(("servers", "processes", "fresh_head_width"), 1),
+    **dict.fromkeys(("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs"), 1),
+    **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
         ("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last", "result_samples"), 0
@@ -34,8 +35,8 @@ MINIMA = {
         ("max_context", "patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0
     ),
 }
-ABOVE_ZERO = ("temperature", "lr", "max_grad_norm")
-SHARES = ("lr_end", "ema_decay", "label_dropout")
+ABOVE_ZERO = ("temperature", "lr", "max_grad_norm", "critic_lr", "dpo_beta", "top_p")
+SHARES = ("lr_end", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
 """Fields from 0 to 1."""
 
 
@@ -111,6 +112,9 @@ class TrainConfig:
     """Rollouts per task, compared with each other."""
     temperature: float = 1.0
     """Sampling temperature of training rollouts."""
+    top_p: float = 1.0
+    """Draw among the likeliest tokens that together reach this probability; 1 is off. Log-probabilities are those
+    before the cut."""
     max_tokens: int = 256
     """Tokens of one answer at most."""
     curriculum: str | Curriculum = ""
@@ -131,6 +135,20 @@ class TrainConfig:
     """Estimator of the KL divergence (Schulman, http://joschu.net/blog/kl-approx.html)."""
     entropy: float = 0.0
     """Weight of an entropy bonus. 0: off."""
+    ratio_min: float = -1.0
+    """Lower bound of the probability ratio p_new / p_old, as an absolute value. -1: the algorithm's own."""
+    ratio_max: float = -1.0
+    """Upper bound of the probability ratio. -1: the algorithm's own."""
+    discount: float = 1.0
+    """ppo: discount of later rewards."""
+    gae_lambda: float = 0.95
+    """ppo: lambda of generalized advantage estimation."""
+    critic_lr: float = 1e-3
+    """ppo: learning rate of the critic."""
+    critic_epochs: int = 2
+    """ppo: passes of the critic over a batch."""
+    dpo_beta: float = 0.1
+    """dpo: beta, the weight of the margin between winner and loser."""
     teacher: str = ""
     """Run or checkpoint folder of a stronger model with the same tokenizer, for sft, distill, distill-off-policy."""
 
@@ -157,8 +175,14 @@ class TrainConfig:
     """adamw, or muon for the hidden matrices with AdamW for the rest."""
     lr_warmup_steps: int = 5
     """Updates over which the learning rate rises to its value."""
+    lr_decay: Literal["constant", "linear", "cosine"] = "linear"
+    """How the learning rate falls over the updates."""
     lr_end: float = 0.1
-    """Share of the learning rate that is left at the last update; it falls linearly."""
+    """Share of the learning rate that is left at the last update."""
+    beta1: float = 0.9
+    """AdamW: decay of the mean of gradients."""
+    beta2: float = 0.95
+    """AdamW: decay of the mean of squared gradients."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     max_grad_norm: float = 1.0
@@ -173,6 +197,8 @@ class TrainConfig:
     # Evaluation and checkpoints
     eval_every: int = 25
     """Steps between two evaluations on the eval split."""
+    eval_tasks: int = 300
+    """Tasks of the eval split that are played at one evaluation, at most."""
     result_tasks: int = 100
     """Held-out tasks of the sampled evaluation before and after training that ends a run, at most."""
     result_samples: int = 4
@@ -208,6 +234,8 @@ class TrainConfig:
     # Run
     seed: int = 0
     """Random seed."""
+    shards: int = 2
+    """Pieces that a batch is cut into; as many workers have work. Part of what a seed determines."""
     device: str = "cpu"
     """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
     precision: Precision = "fp32"
@@ -244,7 +272,7 @@ class TrainConfig:
     @property
     def sampling(self) -> SamplingOptions:
         """Sampling options of training rollouts."""
-        return SamplingOptions(temperature=self.temperature, max_tokens=self.max_tokens)
+        return SamplingOptions(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
     @property
     def rl_optimizer(self) -> OptimizerConfig:
@@ -254,7 +282,9 @@ class TrainConfig:
             lr=self.lr,
             method=self.optimizer,
             warmup=self.lr_warmup_steps,
+            decay=self.lr_decay,
             lr_end=self.lr_end,
+            betas=(self.beta1, self.beta2),
             weight_decay=self.weight_decay,
             max_norm=self.max_grad_norm,
             fused=self.hardware != Hardware(),

@@ -91,7 +91,9 @@ def _with_workers(stack: AsyncExitStack, config: TrainConfig, start: Path, *, wo
     model, tokenizer = load_trainable(config, start)
     method, _ = _bound(config, start, tokenizer)
     load = partial(Replica.load, start, config)
-    pool = stack.enter_context(ProcessPoolTrainer(load, model, config.rl_optimizer, count=workers))
+    pool = stack.enter_context(
+        ProcessPoolTrainer(load, model, config.rl_optimizer, count=min(workers, config.shards), shards=config.shards)
+    )
     return _synchronous(config, pool, tokenizer=tokenizer, method=method)
 
 

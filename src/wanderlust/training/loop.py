@@ -264,7 +264,10 @@ class TrainingLoop:
         metrics, read = dict[str, float](), 0.0
         for part in range(updates):
             newest = await self._update(
-                step, minibatch(samples, part, updates), self.loss, sampled_by=None if part else config
+                step,
+                minibatch(samples, part, parts=updates, shards=config.shards),
+                self.loss,
+                sampled_by=None if part else config,
             )
             read += newest.pop("tokens")
             metrics = (

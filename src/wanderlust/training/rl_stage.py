@@ -40,8 +40,6 @@ from wanderlust.training.run_report import policy_sentence, write_run_report
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
 
-MAX_EVAL_TASKS = 300
-"""Tasks of the `eval` split that are played at one evaluation, at most."""
 CALIBRATION_SEED = -1
 """Seed of the rollouts that the first model plays for the curriculum."""
 
@@ -118,7 +116,7 @@ async def _run_rl(
     monitors = RewardHackingMonitors.for_environment(env, stop_on_warning=config.on_hack == "stop")
     learner = TrainingLoop(run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors)
     examine = partial(
-        _evaluate_step, learner, setup, tasks=choose_tasks(iter_tasks(env, "eval"), MAX_EVAL_TASKS), config=config
+        _evaluate_step, learner, setup, tasks=choose_tasks(iter_tasks(env, "eval"), config.eval_tasks), config=config
     )
     chosen = run_curriculum(config, env)
     if run.state is None:

@@ -217,12 +217,14 @@ def _train_in_folder(
         if command:
             run.store.set_meta(COMMAND_KEY, tuple(command))
     note = logger.log_line if isinstance(logger, ProgressLogger) else None
-    many = default_workers(config.device)
+    many = workers or default_workers(config.device)
+    if note and config.engine == "local" and many > config.shards:
+        note(f"{config.shards} of {many} workers have work: a batch is cut into {config.shards} pieces (shards)")
     with closing(run.store), serve_control(run.store.path, note) if note else nullcontext():
         changed = run.lock(config, command=command, accept_changes=accept_changes)
         if changed and note:
             note(f"accepted changes: {', '.join(changed)}")
-        return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=workers or many))
+        return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=many))
 
 
 def _join_if_led() -> None:

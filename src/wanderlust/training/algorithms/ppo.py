@@ -117,6 +117,8 @@ class PPO:
     trace: float = 0.95
     lr: float = 1e-3
     """Learning rate of the critic."""
+    epochs: int = 2
+    """Passes of the critic over a batch."""
     loss: PolicyLoss = losses.PPO_LOSS
     context: AlgorithmContext | None = None
     _critic: Critic | None = field(default=None, init=False)
@@ -130,7 +132,7 @@ class PPO:
         if self._critic is None:
             if self.context is None:
                 raise UsageError("PPO needs a model for its critic: equip() it first")
-            self._critic = Critic(self.context.load_initial_model().float(), lr=self.lr)
+            self._critic = Critic(self.context.load_initial_model().float(), lr=self.lr, epochs=self.epochs)
         return self._critic
 
     async def assign_advantages(self, group: Group) -> None:

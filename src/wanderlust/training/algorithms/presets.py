@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any, cast
 
@@ -74,7 +74,8 @@ def configured_algorithm(config: TrainConfig) -> Algorithm:
     Raises UsageError when they do not go together.
     """
     method = algorithm(config.algorithm) if isinstance(config.algorithm, str) else config.algorithm
-    loss = method.loss
+    method = _with_settings(method, config)
+    loss = _with_bounds(method.loss, config)
     if config.kl:
         loss = replace(loss, kl=KL(weight=config.kl, estimator=config.kl_estimator, into=config.kl_into))
     if config.entropy:
@@ -82,3 +83,35 @@ def configured_algorithm(config: TrainConfig) -> Algorithm:
     if config.precision != "fp32":
         loss = with_importance_correction(loss)
     return with_loss(method, loss) if loss != method.loss else method
+
+
+PPO_SETTINGS = {"discount": "discount", "gae_lambda": "trace", "critic_lr": "lr", "critic_epochs": "epochs"}
+DPO_SETTINGS = {"dpo_beta": "beta"}
+"""Settings that one algorithm reads, and its own names of them."""
+
+
+def _with_settings(method: Algorithm, config: TrainConfig) -> Algorithm:
+    """The algorithm with the settings that only it reads. Raises UsageError for those of another one."""
+    for kind, settings in ((PPO, PPO_SETTINGS), (Preference, DPO_SETTINGS)):
+        defaults = {field.name: field.default for field in fields(TrainConfig)}
+        changed = {name: getattr(config, name) for name in settings if getattr(config, name) != defaults[name]}
+        if changed and not isinstance(method, kind):
+            raise UsageError(f"{next(iter(changed))} is not read by the algorithm {config.algorithm}: leave it out")
+        if changed:
+            method = replace(cast(Any, method), **{settings[name]: value for name, value in changed.items()})
+    return method
+
+
+def _with_bounds(loss: PolicyLoss, config: TrainConfig) -> PolicyLoss:
+    """The loss with the configuration's bounds of the ratio. Raises UsageError for a loss that has none."""
+    bounds = {name: getattr(config, name) for name in ("ratio_min", "ratio_max") if getattr(config, name) >= 0}
+    if bounds and loss.clip not in CLIPPED:
+        raise UsageError(f"the algorithm {config.algorithm} has no bounds of the ratio: leave {next(iter(bounds))} out")
+    loss = replace(loss, **bounds)
+    if bounds and loss.ratio_min >= loss.ratio_max:
+        raise UsageError(f"ratio_min is {loss.ratio_min:g}, and must be below ratio_max, {loss.ratio_max:g}")
+    return loss
+
+
+CLIPPED = frozenset({"ppo", "cispo", "masked"})
+"""Clips that read the bounds."""

@@ -38,41 +38,38 @@ from wanderlust.training.optimizer import TrainableWeights, publish_weights, wei
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Task
 
-SHARDS = 2
-"""Pieces that every batch is cut into, whatever the number of workers; part of what a seed determines."""
-
 T = TypeVar("T")
 
 
-def shard_samples(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """The shards: a group goes to the one of its number, a sample of no group to that of its place, modulo SHARDS."""
-    out: list[list[Sample]] = [[] for _ in range(SHARDS)]
+def shard_samples(samples: Sequence[Sample], shards: int) -> list[list[Sample]]:
+    """The shards: a group goes to the one of its number, a sample of no group to that of its place, in turn."""
+    out: list[list[Sample]] = [[] for _ in range(shards)]
     for place, sample in enumerate(samples):
-        out[(sample.group if sample.group >= 0 else place) % SHARDS].append(sample)
+        out[(sample.group if sample.group >= 0 else place) % shards].append(sample)
     return out
 
 
-def minibatch(samples: Sequence[Sample], part: int, parts: int) -> list[Sample]:
+def minibatch(samples: Sequence[Sample], part: int, *, parts: int, shards: int) -> list[Sample]:
     """One of `parts` equal slices of every shard; samples that share an episode's ratio stay together."""
     if parts == 1:
         return list(samples)
     return [
         sample
-        for shard in shard_samples(samples)
+        for shard in shard_samples(samples, shards)
         for unit in (*episode_units(shard), *([s] for s in shard if not s.ids))[part::parts]
         for sample in unit
     ]
 
 
-def shard(numbered: Sequence[T], first: int) -> list[Sequence[T]]:
+def shard(numbered: Sequence[T], first: int, shards: int) -> list[Sequence[T]]:
     """The items numbered from `first`, by shard."""
-    return [numbered[(shard - first) % SHARDS :: SHARDS] for shard in range(SHARDS)]
+    return [numbered[(shard - first) % shards :: shards] for shard in range(shards)]
 
 
 def unshard(shards: Sequence[Sequence[T]], first: int) -> list[T]:
     """The items that `shard` divided, in their order."""
     passing = [iter(shard) for shard in shards]
-    return [next(passing[number % SHARDS]) for number in range(first, first + sum(map(len, shards)))]
+    return [next(passing[number % len(shards)]) for number in range(first, first + sum(map(len, shards)))]
 
 
 class WorkerError(WanderlustError):
@@ -209,8 +206,11 @@ class ProcessPoolTrainer:
     thread, and a call that is cancelled is finished there before the block is left.
     """
 
-    def __init__(self, make: Callable[[], Replica], model: Any, config: OptimizerConfig, *, count: int):
-        """`model` is the one whose weights are trained: none of the replicas'."""
+    def __init__(
+        self, make: Callable[[], Replica], model: Any, config: OptimizerConfig, *, count: int, shards: int = 2
+    ):
+        """`model` is the one whose weights are trained: none of the replicas'. A batch is cut into `shards` pieces."""
+        self.shards = shards
         self.workers, self.weights = Workers(make, count=count), TrainableWeights(model, config)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pool")
         self._known: Tensor | None = None
@@ -251,7 +251,7 @@ class ProcessPoolTrainer:
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
         """Each worker plays and credits its shards under the weights published last."""
         await self._send_weights(self._published)
-        played = await self.call("play", [(mine, seed) for mine in shard(tasks, first)])
+        played = await self.call("play", [(mine, seed) for mine in shard(tasks, first, self.shards)])
         groups: list[Group] = unshard(played, first)
         for index, group in enumerate(groups, first):
             group.index = index
@@ -259,7 +259,7 @@ class ProcessPoolTrainer:
 
     async def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
         """One greedy episode per task, in the tasks' order."""
-        return unshard(await self.call("evaluate", [(mine,) for mine in shard(tasks, 0)]), 0)
+        return unshard(await self.call("evaluate", [(mine,) for mine in shard(tasks, 0, self.shards)]), 0)
 
     async def forward_backward(
         self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
@@ -267,13 +267,13 @@ class ProcessPoolTrainer:
         """Each worker computes the gradient of its shards; they are added in their order."""
         whole = totals or BatchTotals.of(samples, loss)
         await self._send_weights(weights_of(self.model))
-        gradients = await self.call("gradient", [(shard, loss, whole) for shard in shard_samples(samples)])
+        gradients = await self.call("gradient", [(shard, loss, whole) for shard in shard_samples(samples, self.shards)])
         return self.weights.add(combine(gradients, whole.rl))
 
     async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
         """Log-probabilities under the newest weights, computed by shard as for a gradient."""
         await self._send_weights(weights_of(self.model))
-        shards = shard_samples(samples)
+        shards = shard_samples(samples, self.shards)
         read = chain.from_iterable(await self.call("compute_logprobs", [(shard, loss) for shard in shards]))
         row_of = {id(sample): row for sample, row in zip(chain.from_iterable(shards), read, strict=True)}
         return [row_of[id(sample)] for sample in samples]
