@@ -20,7 +20,18 @@ from wanderlust.environments.assistant_life import AssistantLife, scenario_of
 from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
-from wanderlust.worlds.life.facts import Amount, AnswerFacts, AnyOf, ClockTime, Count, Day, Pairs, PlacesOnDays, Quote, Says
+from wanderlust.worlds.life.facts import (
+    Amount,
+    AnswerFacts,
+    AnyOf,
+    ClockTime,
+    Count,
+    Day,
+    Pairs,
+    PlacesOnDays,
+    Quote,
+    Says,
+)
 from wanderlust.worlds.life.families.family import all_families
 from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day

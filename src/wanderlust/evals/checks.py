@@ -66,5 +66,5 @@ def probe(env: Environment | str, *, n: int = 32, split: str = "eval", attack: i
     oracle = players["oracle"]() if "oracle" in players else None
     random = players[RANDOM_POLICY]() if RANDOM_POLICY in players else None
     others = next((players[name]() for name in ("oracle", *players) if name in players), None)
-    players_given = {"oracle": oracle, "random": random, "others": others}
-    return run_blocking(partial(run_probes, environment, tasks=tasks, attack=attack, seed=seed, **players_given))
+    run = partial(run_probes, environment, tasks=tasks, oracle=oracle, random=random, others=others)
+    return run_blocking(partial(run, attack=attack, seed=seed))
