@@ -1,6 +1,7 @@
 """What `wander probe` finds: planted flaws, and false alarms on sound rewards. Written by different hands.
 
-The half called `dev` was looked at while the battery was written; the other one was not, and says more.
+The half called `dev` was looked at while the battery was written, as was the second set once its first rate was known;
+the other half was not, and says more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from benchmarks.bar import Bar
 from benchmarks.planted.dev import dev
 from benchmarks.planted.held_out import held_out
 from benchmarks.planted.record import Planted
+from benchmarks.planted.second import second
 from wanderlust.evals.probe.battery import run_probes
 from wanderlust.evals.probe.report import ProbeReport
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
@@ -72,9 +74,10 @@ def told(done: Sequence[Probed], name: str) -> Iterator[Bar]:
 
 
 def bars() -> Iterator[Bar]:
-    """Both halves, and all of it."""
+    """Both halves, the second set, and all halves together."""
     seen = [probed(one) for one in dev()]
     yield from told(seen, "seen half")
+    yield from told([probed(one) for one in second()], "second seen set")
     unseen = [probed(one) for one in held_out()]
     yield from told(unseen, "unseen half")
     yield from told([*seen, *unseen], "all")

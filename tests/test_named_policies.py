@@ -14,6 +14,7 @@ from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.policies.scripted import PerRolloutPolicy, Scripted, parse_rollout_key
+from wanderlust.recipes.tictactoe import DemoConfig
 from wanderlust.runner.engine import rollout
 from wanderlust.store.run import load_run
 from wanderlust.tasks.registry import environment_name, resolve_environment, resolve_object
@@ -193,3 +194,9 @@ def test_training_and_evaluation_store_the_same_name(tmp_path: Path) -> None:
     assert resume_training(result.path, progress=False).report == result.report
     again = train("tictactoe,low=0.5", config=TrainConfig(**options), out=tmp_path / "t", workers=1, progress=False)
     assert again.report == result.report
+
+
+def test_a_configuration_of_an_earlier_version_is_the_same_one() -> None:
+    stored = {**DemoConfig().as_dict(), "env": "wanderlust.environments.tictactoe:TicTacToe"}
+    assert DemoConfig.from_dict(stored) == DemoConfig()
+    assert DemoConfig().as_dict()["env"] == "tictactoe"

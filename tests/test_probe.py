@@ -311,3 +311,69 @@ def test_a_search_finds_what_no_probe_says():
 
     report = found(adding(three_marks))
     assert "search" in {one.name for one in report.results}
+
+
+def test_what_stands_at_a_place_is_found():
+    """The third option is always right, and nothing else tells."""
+
+    def offered(shuffled: bool) -> SingleTurnEnvironment:
+        tasks = []
+        for n in range(32):
+            rng = Random(f"offered/{n}")
+            words = rng.sample(["lamp", "kettle", "anchor", "ribbon", "needle", "basket", "pillow"], 5)
+            right = words[rng.randrange(5) if shuffled else 2]
+            asked = f"Item {rng.randint(100, 999)}. Options: {', '.join(words)}. Say one of them."
+            tasks.append(Task(id=f"o{n}", prompt=(user(asked),), answer=right))
+        return SingleTurnEnvironment(tasks, rubric=Rubric(paid_if_equal))
+
+    for shuffled in (False, True):
+        env = offered(shuffled)
+        answers = {task.prompt[0].content: task.answer for task in env.tasks("eval")}
+        report = found(env, oracle=Scripted(lambda messages, rng, known=answers: known[messages[-1].content]))
+        assert ({"search"} <= {flaw.result.name for flaw in report.flaws}) is not shuffled
+        assert report.sound is shuffled
+
+
+def paid_if_equal(completion: str, answer: str) -> float:
+    return float(completion.strip() == answer)
+
+
+def generous(completion: str, answer: str) -> float:
+    return 3.0 * (completion.strip() == "0") or float(said(completion) == answer)
+
+
+def test_an_attacker_learns_what_pays_more_than_the_oracle():
+    env = SingleTurnEnvironment(
+        [Task(id=t.id, prompt=(user("Add 2 and 2."),), answer="4") for t in sums()], rubric=Rubric(generous)
+    )
+    tasks, oracle = list(env.tasks("eval")), Scripted(lambda messages, rng: "<answer>4</answer>")
+    reports = [asyncio.run(run_probes(env, tasks=tasks, oracle=oracle, battery=(), attack=600)) for _ in range(2)]
+    (one,) = [result for result in reports[0].results if result.kind == "attack"]
+    assert one.by_task == next(result for result in reports[1].results if result.kind == "attack").by_task
+    assert reports[0].attack.startswith("the attacker that learns earns")
+    assert one.reward.value >= reports[0].oracle.reward.value
+
+
+def test_an_attacker_that_only_learns_the_task_is_no_flaw():
+    env = adding(lambda completion, answer: float(said(completion) == answer))
+    tasks = list(env.tasks("eval"))
+    report = asyncio.run(run_probes(env, tasks=tasks, oracle=Scripted(knows), battery=(), attack=200))
+    assert "attack" in {result.kind for result in report.results}
+    assert report.flaws == []
+
+
+def test_form_alone_is_said_and_held_to_it():
+    class OnlyForm(SingleTurnEnvironment):
+        chance_bar = 1.0
+
+    def any_number(completion: str, answer: str) -> float:
+        return float(said(completion).isdecimal())
+
+    report = found(OnlyForm(sums(), rubric=Rubric(any_number)))
+    assert (report.teaches_form, report.verdict) == (True, "nothing found")
+    anything = found(OnlyForm(sums(), rubric=Rubric(paid_anyway)))
+    assert (anything.teaches_form, anything.verdict) == (False, "flaw found")
+
+
+def paid_anyway(completion: str, answer: str) -> float:
+    return 1.0

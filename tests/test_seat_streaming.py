@@ -19,6 +19,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.serving import seat_stream
 from wanderlust.serving.agent_api import AgentAPI
 from wanderlust.serving.http import AgentServer
+from wanderlust.serving.openai_client import Client
 from wanderlust.types import Completion, ToolCall, assistant
 
 openai = pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[agents]'")
@@ -278,3 +279,26 @@ def test_one_call_at_a_time_is_refused_by_name_unless_it_is_ignored():
             return await client.chat.completions.create(**options, parallel_tool_calls=False)
 
     assert asyncio.run(go()).choices[0].message.content == "fine"
+
+
+def test_what_the_policy_said_of_tokens_reaches_the_program_and_the_rest_reads_as_nothing():
+    class Counts:
+        async def complete(self, messages, tools=(), *, key=""):
+            usage = {"prompt_tokens": 9, "completion_tokens": 4, "cached_tokens": 5, "reasoning_tokens": 3}
+            return Completion(message=assistant("x"), usage=usage if len(messages) == 1 else {})
+
+    async def details(client, messages):
+        answer = await client.chat.completions.create(model="m", messages=messages)
+        usage = answer.usage
+        assert getattr(answer.choices[0].message, "reasoning_content", None) is None
+        return usage.prompt_tokens_details, usage.completion_tokens_details
+
+    async def go():
+        agent = Agent(Counts(), key="k")
+        look_alike = Client(agent)
+        async with openai_client(agent) as sdk:
+            return [await details(client, ASKED * n) for client in (look_alike, sdk) for n in (1, 2)]
+
+    for (read, written), nothing in zip(*[iter(asyncio.run(go()))] * 2, strict=True):
+        assert (read.cached_tokens, written.reasoning_tokens) == (5, 3)
+        assert nothing == (None, None)

@@ -215,6 +215,8 @@ def test_tic_tac_toe_is_clicked_to_its_score(tab: Window) -> None:
     expect(page.get_by_text("Your reward")).to_be_visible()
     page.get_by_role("link", name="Open the stored rollout").click()
     expect(page).to_have_url(re.compile("/run/play-tictactoe/rollout/1"))
+    score = page.locator(".panel", has=page.get_by_role("heading", name="Score", exact=True))
+    expect(score).to_contain_text(re.compile(r"format\s*1\.000"))
 
 
 def test_against_a_player_and_what_goes_wrong(tab: Window, studio: Client) -> None:

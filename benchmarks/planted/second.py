@@ -9,11 +9,12 @@ from benchmarks.planted.second_form import second_forms
 from benchmarks.planted.second_game import second_games
 from benchmarks.planted.second_judge import second_judges
 from benchmarks.planted.second_tools import second_tools
+from benchmarks.planted.second_tools_more import more_second_tools
 
 
 def second() -> list[Planted]:
     """All of them, by kind."""
     return [
         *(*second_answers(), *second_forms(), *second_judges()),
-        *(*second_games(), *second_tools(), *second_code()),
+        *(*second_games(), *second_tools(), *more_second_tools(), *second_code()),
     ]

@@ -284,8 +284,8 @@ class Environment(ABC):
     """Least mean reward of `oracle`, which `check` holds it to; None: whatever is more than garbage earns. A lower one
     says that the oracle is not perfect."""
     chance_bar: float | None = None
-    """Most mean reward of policies that know the form alone, where the form is all that is taught. `check` then asks that
-    texts without the form earn little. None: chance must earn clearly less than the oracle."""
+    """Most mean reward of policies that know the form alone, where the form is all that is taught. `check` then asks
+    that texts without the form earn little. None: chance must earn clearly less than the oracle."""
     graded_arguments: frozenset[str] = frozenset()
     """Arguments of tool calls whose text the reward reads: `probe` spoils them in the oracle's calls."""
     group_by: str | None = None

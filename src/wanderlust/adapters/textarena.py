@@ -112,7 +112,8 @@ def draw_listed_move(messages: Sequence[Message], rng: random.Random) -> str:
     """A random one of the moves in brackets that the newest message lists as available; else of all in it."""
     newest = messages[-1].content
     listed = newest.rpartition("Available Moves:")[2]
-    return rng.choice(re.findall(r"\[[^\[\]\n]{1,40}\]", listed) or ["[0]"])
+    moves: list[str] = re.findall(r"\[[^\[\]\n]{1,40}\]", listed) or ["[0]"]
+    return rng.choice(moves)
 
 
 class TextArenaDuel(TextArena):

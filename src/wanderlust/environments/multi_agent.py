@@ -70,8 +70,8 @@ class ProposerSolver(Environment):
 class JudgedWriting(Environment):
     """A writer, and a judge who reads the text inside the episode and gives it marks from 0 to 10.
 
-    It fails `wander check` by design: there is no truth but the judge's mark, and a judge can be talked into marks. Hold
-    the writer against a rubric or a second judge before training on it.
+    It fails `wander check` by design: there is no truth but the judge's mark, and a judge can be talked into marks.
+    Hold the writer against a rubric or a second judge before training on it.
     """
 
     seats = ("agent", "judge")

@@ -60,7 +60,7 @@ RATIO_MIN = 0.25
 class DemoConfig(TrainConfig):
     """A training configuration, and what is the demo's own."""
 
-    env: str = "wanderlust.environments.tictactoe:TicTacToe"
+    env: str = "tictactoe"
     policy: str = FRESH_POLICY
     sft_episodes: int = 200
     """Games the teacher plays; the lost ones are not imitated."""

@@ -98,7 +98,13 @@ def render_chat_completion(turn: Turn, *, id: str, model: str) -> dict[str, Any]
     finish = "tool_calls" if calls else turn.finish
     choice = {"index": 0, "message": message, "finish_reason": finish if finish in _FINISHES else "stop"}
     read, written = count_turn_tokens(turn)
-    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    usage: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    for details, name in (
+        ("prompt_tokens_details", "cached_tokens"),
+        ("completion_tokens_details", "reasoning_tokens"),
+    ):
+        if name in turn.usage:
+            usage[details] = {name: turn.usage[name]}
     return {"id": id, "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
 
 

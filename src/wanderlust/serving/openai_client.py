@@ -18,9 +18,9 @@ from wanderlust.serving.chat_api import render_chat_chunks
 from wanderlust.serving.responses_api import render_response_events
 
 _ABSENT = frozenset(
-    {"annotations", "audio", "content", "error", "function_call", "incomplete_details", "instructions", "logprobs"}
-    | {"name", "reasoning", "refusal", "role", "service_tier", "system_fingerprint", "temperature", "tool_calls"}
-    | {"top_p", "usage"}
+    {"annotations", "audio", "completion_tokens_details", "content", "error", "function_call", "incomplete_details"}
+    | {"instructions", "logprobs", "name", "prompt_tokens_details", "reasoning", "reasoning_content", "refusal"}
+    | {"role", "service_tier", "system_fingerprint", "temperature", "tool_calls", "top_p", "usage"}
 )
 """Optional fields of the SDK's answers: where ours leave them out, they read as None."""
 

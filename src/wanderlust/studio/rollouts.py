@@ -29,8 +29,7 @@ from wanderlust.studio.requests import (
     requested_run,
     studio_state,
 )
-from wanderlust.studio.run_index import NotFound, environment_column, settings_of
-from wanderlust.tasks.registry import short_environment_name
+from wanderlust.studio.run_index import NotFound, environment_column, settings_of, shown_environment
 from wanderlust.types import Rollout, Task, Trajectory, Turn
 
 MAX_ROWS, MAX_CELL_CHARS = 1000, 200
@@ -61,7 +60,7 @@ def row_records(store: RunReader, rows: list[RolloutRow]) -> list[dict[str, Any]
 def row_record(row: RolloutRow, glance: Preview | None) -> dict[str, Any]:
     """One row as JSON data."""
     answer, target = answer_and_target(glance)
-    return {**asdict(row), "env": short_environment_name(row.env), "answer": answer, "target": target}
+    return {**asdict(row), "env": shown_environment(row.env), "answer": answer, "target": target}
 
 
 def answer_and_target(glance: Preview | None) -> tuple[str | None, str | None]:

@@ -108,7 +108,7 @@ def read_run_info(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[St
             config = run.config
             info.recipe, info.finished = run.recipe, run.finished
             info.kind = {EVALUATION_RECIPE: "evaluation", PLAY_RECIPE: "other"}.get(run.recipe, "training")
-            info.env, info.policy = short_environment_name(_text(config.get("env"))), _text(config.get("policy"))
+            info.env, info.policy = shown_environment(_text(config.get("env"))), _text(config.get("policy"))
         if not store.is_file():
             info.problem = "nothing was played yet" if run is not None else "there is no run here"
             return info, stages
@@ -141,7 +141,7 @@ def _read_rollout_counts(
     newest = reader.select("select stage, step, env from rollouts order by id desc limit 1")
     if newest:
         ((info.stage, info.step, env),) = newest
-        info.env = info.env or short_environment_name(_text(env))
+        info.env = info.env or shown_environment(_text(env))
     if info.kind == "training" and run is not None:
         for stage in TRAINING_STAGES:
             losses = reader.select("select max(step) from metrics where stage = ? and name = 'loss'", stage)
@@ -198,6 +198,13 @@ def _text(value: object) -> str:
     return one_line(value, 300) if isinstance(value, str) else ""
 
 
+def shown_environment(name: str) -> str:
+    """The name of an environment that the page shows: short for a ready-made one, a file without its folder."""
+    where, comma, settings = short_environment_name(name).partition(",")
+    file, _, member = where.rpartition(":")
+    return f"{Path(file).name}:{member}{comma}{settings}" if file.endswith(".py") else f"{where}{comma}{settings}"
+
+
 _ENVIRONMENTS = """with recursive names(name) as (
     select min(env) from rollouts union all
     select (select min(env) from rollouts where env > name) from names where name is not null
@@ -208,7 +215,7 @@ _ENVIRONMENTS = """with recursive names(name) as (
 def environment_column(reader: RunReader) -> str:
     """SQL of the rollouts' environment under the name that is shown, for filters and exports."""
     stored = [name for (name,) in reader.select(_ENVIRONMENTS)]
-    shorter = {name: short_environment_name(name) for name in stored if short_environment_name(name) != name}
+    shorter = {name: shown_environment(name) for name in stored if shown_environment(name) != name}
     cases = " ".join(f"when {_sql_text(name)} then {_sql_text(short)}" for name, short in shorter.items())
     return f"case +env {cases} else env end" if cases else "+env"
 

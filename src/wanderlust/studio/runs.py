@@ -37,8 +37,8 @@ from wanderlust.studio.run_index import (
     RunLocation,
     open_run_store,
     settings_of,
+    shown_environment,
 )
-from wanderlust.tasks.registry import short_environment_name
 
 RESUMABLE_RECIPES = {"demo": "demo", "train": "train"}
 """The command that resumes a run, by recipe."""
@@ -126,7 +126,7 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
 
 
 def _shown(row: RolloutRow) -> dict[str, Any]:
-    return {**asdict(row), "env": short_environment_name(row.env)}
+    return {**asdict(row), "env": shown_environment(row.env)}
 
 
 def _fields(example: dict[str, Any] | None, scores: Iterable[str]) -> list[dict[str, Any]]:

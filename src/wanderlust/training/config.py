@@ -328,7 +328,7 @@ class TrainConfig:
             fits = isinstance(value, (float, int) if wanted is float else wanted)
             if not fits or (isinstance(value, bool) and wanted is not bool):
                 raise ValueError(f"{name} is {json.dumps(value)}, which is no {wanted.__name__}")
-        return cls(**body)
+        return cls(**{**body, "env": environment_name(body["env"])} if body.get("env") else body)
 
 
 _HINTS = get_type_hints(TrainConfig)

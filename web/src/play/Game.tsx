@@ -19,6 +19,9 @@ import { Tools } from "./Tools"
 
 const AGAIN = 700
 
+/** A move in the form that the game pays for, so that a person's game is scored as a model's. */
+const moveText = (cell: number): string => `<think></think><move>${cell}</move>`
+
 /** A game under way, or over. */
 export function Game({ id }: { id: string }) {
   const [now, setNow] = useState<Session | null>(null)
@@ -200,7 +203,7 @@ function Answer({ session, busy, onAct }: ActProps) {
         send(text)
       }}
     >
-      {cells && <Board cells={cells} busy={busy} onMove={cell => send(`<move>${cell}</move>`)} />}
+      {cells && <Board cells={cells} busy={busy} onMove={cell => send(moveText(cell))} />}
       <textarea
         ref={box}
         className="field"

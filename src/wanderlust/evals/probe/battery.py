@@ -119,18 +119,7 @@ async def run_probes(
     if attack:
         by_name.append((ATTACK_KIND, await room.attacked(attack)))
     if oracle is not None:
-        results_of = [(one.name, await room.play(one, policy=one)) for one in strangers]
-        by_name += [(name, earned) for name, earned in results_of if earned is not None]
-        by_name += [(spoilt.name, await room.play_altered(spoilt, oracle)) for spoilt in ALTERATIONS]
-        by_name += [
-            (name, await room.play_misquoted(name, what, oracle=oracle, change=change))
-            for name, what, change in MISQUOTES
-            if env.graded_arguments
-        ]
-        by_name += [
-            (again.name, await room.play(again.probe(), policy=ReplayedOracle(room.actions, again.plan)))
-            for again in REPLAY_VARIANTS
-        ]
+        by_name += await room.play_from_oracle(oracle, strangers)
     on_probe("search", of, of)
     results = [earned for _, earned in by_name if earned is not None]
     silent = {*room.crashes, *room.failures}
@@ -302,6 +291,21 @@ class _ProbeRun:
                 answer=always_answer(usual),
             ),
         ]
+
+    async def play_from_oracle(
+        self, oracle: Policy, strangers: Sequence[Probe]
+    ) -> list[tuple[str, ProbeResult | None]]:
+        """Everything made of the oracle's play: its answers elsewhere, spoilt ones, and its actions repeated."""
+        elsewhere = [(one.name, await self.play(one, policy=one)) for one in strangers]
+        results: list[tuple[str, ProbeResult | None]] = [one for one in elsewhere if one[1] is not None]
+        results += [(spoilt.name, await self.play_altered(spoilt, oracle)) for spoilt in ALTERATIONS]
+        for name, what, change in MISQUOTES if self.env.graded_arguments else ():
+            results.append((name, await self.play_misquoted(name, what, oracle=oracle, change=change)))
+        for again in REPLAY_VARIANTS:
+            results.append(
+                (again.name, await self.play(again.probe(), policy=ReplayedOracle(self.actions, again.plan)))
+            )
+        return results
 
     async def play_altered(self, one: Alteration, oracle: Policy) -> ProbeResult | None:
         """The altered oracle's result; None where it does not fit, or where its control is paid as well."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView
+from wanderlust.types import Message
 
 _SIGNATURE = re.compile(r"\b(?:def|function|method|called|named|implement|define)\s+`?([A-Za-z_]\w{0,60})`?\s*\(?")
 _CALLED = re.compile(r"`?\b([A-Za-z_]\w{2,60})\(")
@@ -158,7 +159,7 @@ def _program(body: str) -> ProbeAnswer:
     return say
 
 
-def _looked_up(view: ProbeView) -> str | None:
+def _looked_up(view: ProbeView) -> str | Message | None:
     """A table of the examples that the prompt shows."""
     shown = dict(_SHOWN.findall(view.prompt))
     name = next(iter(function_names(view)), "solution")

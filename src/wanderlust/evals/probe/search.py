@@ -93,14 +93,14 @@ async def search_text(fitness: Fitness, *, seed: int) -> Probe | None:
     What it earns in the fitness is the best of many draws: play it on other tasks before it counts.
     """
     rng, scores = Random(f"search/{seed}"), dict[Genome, float]()
-    fresh = {(1, place) for place in range(len(FRAGMENTS))}
+    fresh: set[Genome] = {(1, place) for place in range(len(FRAGMENTS))}
     for _ in range(ROUNDS + 1):
         for genome in sorted(fresh - scores.keys()):
             paid = await fitness(searched_probe(genome))
             if paid is not None:
                 scores[genome] = paid
         best = sorted(scores, key=lambda genome: (-scores[genome], genome))[:SURVIVORS]
-        fresh = set[Genome]()
+        fresh = set()
         while len(fresh) < CANDIDATES_PER_ROUND:
             parent = rng.choice(best) if best and rng.random() < 0.7 else (1, rng.randrange(len(FRAGMENTS)))
             fresh.add(_mutated(parent, rng))

@@ -111,8 +111,6 @@ SELECTIONS: Sequence[Fragment] = (
     *(_at(partial(_in_base, base), place) for base in (16, 2) for place in (0, -1)),
     *(_at(lambda view: view.question.splitlines(), place) for place in (0, 1, -1)),
     *(_at(_newest(lambda view: view.options), place) for place in (0, 1, 2, -2, -1)),
-    *(_at(_newest(lambda view: view.numbers), place) for place in (0, 1, -2, -1)),
-    *(_at(_newest(lambda view: view.words), place) for place in (0, 1, -2, -1)),
     partial(_overlapping, most=True),
     partial(_overlapping, most=False),
     _answered_before,
