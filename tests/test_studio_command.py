@@ -135,7 +135,17 @@ def test_an_export_says_what_the_server_says(run: Path, page: Path, tmp_path: Pa
         assert of("data/learnt/events.json") == live.get("runs/learnt/events")
         table = of("data/learnt/rows.json")
         rows = [dict(zip(table["names"], values, strict=True)) for values in zip(*table["columns"], strict=True)]
-        assert rows == live.get("runs/learnt/rollouts")["rows"]
+        asked = live.get("runs/learnt/rollouts")["rows"]
+        scores = {name: values for name, values in zip(table["names"], table["columns"], strict=True) if "." in name}
+        assert [{name: row[name] for name in row if name not in scores} for row in rows] == asked
+        for name, values in scores.items():  # what the page filters by
+            kind, _, part = name.partition(".")
+            ids = [row["id"] for row in asked]
+            stored = [
+                live.get(f"runs/learnt/rollouts/{one}")["trajectories"][0]["score"][kind].get(part) for one in ids
+            ]
+            assert values == stored
+        assert "parts.right" in scores
         opened, shown = of("data/learnt/rollouts/2.json"), live.get("runs/learnt/rollouts/2")
         texts = live.get("runs/learnt/rollouts/2/text", turn=1)["text"]
         assert opened["trajectories"][0]["turns"][1]["action"]["content"] == texts
