@@ -60,8 +60,8 @@ def filled(completion, answer):
     ("reward", "caught"),
     [
         (exact, set()),
-        (each_once, {"hedged"}),  # a list as long as one likes, and wrong items cost nothing
-        (anywhere, {"hedged"}),
+        (each_once, {"hedged", "overfull"}),  # a list as long as one likes, and wrong items cost nothing
+        (anywhere, {"hedged", "overfull"}),
         (each_time, {"one-item"}),
         (filled, {"field-target"}),
     ],

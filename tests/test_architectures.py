@@ -25,7 +25,8 @@ TOKENIZER = fresh_tokenizer(TEXTS * 20)
 WITHOUT_CACHE = {"mamba", "mamba2", "rwkv"}
 BATCHED = {
     *("llama", "llama-tied", "gpt2", "gptneox", "qwen2", "qwen3", "qwen3moe", "mixtral", "phi3", "olmo2", "smollm3"),
-    *("deepseek-v3", "opt", "granite", "cohere"),
+    *("deepseek-v3", "opt", "granite", "cohere", "gemma2", "gemma3", "mistral-window", "gpt-oss"),
+    *("lfm2", "lfm2moe", "falcon-h1", "qwen3next"),
 }
 QUICK = ["llama", "lfm2", "mamba", "bloom"]
 
@@ -128,5 +129,30 @@ def _engine(model: Any) -> tuple[Any, Renderer]:
 
 
 def test_the_general_cache_is_used_where_the_batched_one_would_be_wrong() -> None:
-    model = tiny_model("lfm2", vocabulary=len(TOKENIZER), end=TOKENIZER.eos_token_id)
+    model = tiny_model("bloom", vocabulary=len(TOKENIZER), end=TOKENIZER.eos_token_id)
     assert isinstance(LocalPolicy.of(model, TOKENIZER).engine.kv_cache, SingleKVCache)
+
+
+@pytest.mark.parametrize("kind", ["lfm2", "qwen3next", "gemma3", "falcon-h1"])
+def test_states_and_windows_of_many_long_conversations(kind: str) -> None:
+    """More rows and positions than a cache begins with; beginnings and whole prompts that several have in common."""
+    model = tiny_model(kind, vocabulary=len(TOKENIZER), end=None)
+    policy = LocalPolicy.of(model, TOKENIZER, SamplingOptions(max_tokens=4))
+    assert isinstance(policy.engine.kv_cache, BatchedKVCache)
+
+    async def talk(number: int) -> list[Completion]:
+        rng = random.Random(number // 3)  # three siblings of each
+        messages: list[Message] = [system("You are X." * 12), user(rng.choice(TEXTS) * rng.randint(1, 3))]
+        out = []
+        for _ in range(3):
+            out.append(await policy.complete(messages, key=f"k{number}"))
+            messages = [*messages, out[-1].message, user(rng.choice(TEXTS)[: rng.randint(1, 20)])]
+        policy.release(f"k{number}")
+        return out
+
+    async def talks() -> list[list[Completion]]:
+        return await asyncio.gather(*(talk(number) for number in range(90)))
+
+    conversations = asyncio.run(talks())
+    assert len({turns[0].tokens.completion for turns in conversations[:3] if turns[0].tokens}) > 1
+    assert gaps(model, conversations, 1.0)[1] < 1e-4

@@ -13,7 +13,7 @@ from wanderlust.errors import ContextFull, PolicyFailure
 from wanderlust.policies.chat_template import PrefixWarning, Renderer
 from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
 from wanderlust.policies.local.inference_engine import NGramSpeculator
-from wanderlust.policies.local.kv_cache import BatchedKVCache, SingleKVCache
+from wanderlust.policies.local.kv_cache import BatchedKVCache
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, system, user
 
@@ -93,8 +93,7 @@ def sequence(turns: list[Completion]) -> list[tuple[int, list[int], tuple[float,
 def test_greedy_equals_generate_token_for_token(kind: str) -> None:
     model = llama() if kind == "llama" else other(kind)
     policy = LocalPolicy.of(model, TOKENIZER, SamplingOptions(temperature=0, max_tokens=9))
-    batched = kind in ("llama", "grouped-queries")
-    assert isinstance(policy.engine.kv_cache, BatchedKVCache if batched else SingleKVCache)
+    assert isinstance(policy.engine.kv_cache, BatchedKVCache)
     for turns in talks(policy, range(24)):
         for start, ids, _ in sequence(turns):
             prompt = torch.tensor([ids[:start]])

@@ -24,7 +24,7 @@ from torch.nn import functional
 from transformers import Cache
 
 from wanderlust.policies.local.device import dtype_of
-from wanderlust.policies.local.rows import Context, KVRows, RowTable
+from wanderlust.policies.local.rows import Context, KVRows, RowTable, StateRows
 
 
 def rms_norm(x: Tensor, norm: Any) -> Tensor:
@@ -321,12 +321,26 @@ class _Line:
     """Positions that any of them may look at."""
 
 
-class TransformersPass:
-    """Read by the model's own forward pass, in rows that are padded on the left."""
+FULL_TYPES = ("full_attention", "sliding_attention", "linear_attention", "conv")
+STATE_TYPES = frozenset({"linear_attention", "conv", "mamba", "recurrent"})
+"""Types of layers that keep a state: nothing is masked, as their rows are never padded."""
 
-    def __init__(self, model: Any, layers: Sequence[KVRows]):
-        self.model, self.table = model, layers[0].table
+
+class TransformersPass:
+    """Read by the model's own forward pass, in rows that are padded on the left.
+
+    Where layers keep states, all contexts of a pass have equally many new ids, and all or none have been read before.
+    """
+
+    def __init__(self, model: Any, layers: Sequence[KVRows | StateRows], *, by_type: bool = False):
+        """`by_type`: the model takes a mask for each type of its layers. Else one mask is for all of them."""
+        self.model, self.table, self.by_type = model, layers[0].table, by_type
         self.cache = Cache(layers=list(layers))
+        self.states = [layer for layer in layers if isinstance(layer, StateRows)]
+        config = model.config
+        self.window = int(getattr(config, "sliding_window", None) or 0)
+        self.types = {*FULL_TYPES, *(getattr(config, "layer_types", None) or ())}
+        self.adds = config._attn_implementation == "eager"
 
     def read(self, batch: Sequence[Context]) -> Tensor:
         """Read the unread ids and the drafts of the contexts, which occupy the front rows in their order.
@@ -334,6 +348,8 @@ class TransformersPass:
         Returns logits [N, V]: for each context those after its ids and after each id of its draft.
         """
         device = self.model.device
+        for layer in self.states:
+            layer.open(len(batch), known=batch[0].cached_length > 0)
         ends, cached = (
             torch.tensor(numbers, device=device)[:, None]
             for numbers in ([c.end for c in batch], [c.cached_length for c in batch])
@@ -345,7 +361,7 @@ class TransformersPass:
         new = positions >= cached
         self.table.slots = torch.where(new, positions, self.table.positions)
         positions = torch.where(new, positions, 0)
-        mask = torch.arange(self.table.upto, device=device) <= positions[:, None, :, None]  # [B, 1, C, upto]
+        mask = self._mask(positions[:, None, :, None])
         counts = [1 + len(c.draft) for c in batch]
         width = max(counts)
         logits: Tensor = self.model(
@@ -356,8 +372,22 @@ class TransformersPass:
             use_cache=True,
             logits_to_keep=width,
         ).logits
+        for layer in self.states:
+            layer.close(len(batch))
         places = [row * width + column for row, n in enumerate(counts) for column in range(width - n, width)]
         return logits.flatten(0, 1)[torch.tensor(places, device=logits.device)]
+
+    def _mask(self, positions: Tensor) -> Any:
+        """Who sees whom, for queries at `positions` [B, 1, C, 1]; by the layers' type where the model asks for that."""
+        keys = torch.arange(self.table.upto, device=positions.device)
+        full = keys <= positions  # [B, 1, C, upto]
+        near = full & (keys > positions - self.window) if self.window else full
+        if self.adds:
+            least = torch.finfo(self.model.dtype).min
+            full, near = (torch.zeros(m.shape, dtype=self.model.dtype).masked_fill(~m, least) for m in (full, near))
+        if not self.by_type:
+            return near
+        return {kind: None if kind in STATE_TYPES else near if "sliding" in kind else full for kind in self.types}
 
 
 class FastLlamaPass:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import (
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer,
+    LinearAttentionLayer,
+)
 
 from wanderlust.policies.local.fast_llama import FastLlamaPass, TransformersPass, fast_llama_for
-from wanderlust.policies.local.rows import BLOCK, Context, KVRows, RowTable
+from wanderlust.policies.local.rows import BLOCK, Context, KVRows, RowTable, StateAndKVRows, StateRows
 from wanderlust.policies.local.sampler_trial import RecomputedContexts, first_right_cache
 
 MIN_SHARED_PREFIX_TOKENS = 64
@@ -21,23 +26,25 @@ MIN_SHARED_PREFIX_TOKENS = 64
 
 
 class BatchedKVCache:
-    """A batched cache for models that cache keys and values only.
+    """A batched cache of keys and values, and of the states of convolutions and linear attention.
 
     Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
     """
 
-    supports_drafts = True
-    """Whether a pass can read drafts and discard the wrong ones."""
-
-    def __init__(self, model: Any, *, fast: bool = True):
-        """With `fast`, our own forward pass is used where it can be."""
+    def __init__(self, model: Any, *, fast: bool = True, by_type: bool = False):
+        """With `fast`, our own forward pass is used where it can be; `by_type`: see `TransformersPass`."""
         self.device = model.device
         self.table = RowTable()
         self.contexts: list[Context | None] = []
         """By row; None is a free row."""
-        self.layers = [KVRows(self.table) for _ in range(model.config.num_hidden_layers)]
-        own = fast_llama_for(model) if fast else None
-        self.pass_ = FastLlamaPass(model, own, self.layers) if own else TransformersPass(model, self.layers)
+        kinds = [ROWS_OF_LAYER[type(layer)] for layer in DynamicCache(config=model.config).layers]
+        self.layers: list[KVRows | StateRows] = [kind(self.table) for kind in kinds]
+        self.states = [layer for layer in self.layers if isinstance(layer, StateRows)]
+        self.supports_drafts = not self.states
+        """Whether a pass can read drafts and discard the wrong ones: a state cannot be taken back."""
+        plain = [layer for layer in self.layers if type(layer) is KVRows]
+        own = fast_llama_for(model) if fast and len(plain) == len(self.layers) else None
+        self.pass_ = FastLlamaPass(model, own, plain) if own else TransformersPass(model, self.layers, by_type=by_type)
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
         """Read every context's unread ids and its draft; returns logits [N, V] in the order of the contexts.
@@ -54,35 +61,50 @@ class BatchedKVCache:
             twins.setdefault((context.digest, len(context.ids), context.cached_length, context.draft), []).append(
                 context
             )
-        firsts = [same[0] for same in twins.values()]
-        self._front(firsts)
-        firsts.sort(key=lambda c: c.row)
-        logits = self.pass_.read(firsts)
-        self._share(twins.values())
-        starts = [0, *accumulate(1 + len(c.draft) for c in firsts)]
-        start_of = {id(c): starts[same[0].row] for same in twins.values() for c in same}
+        parts, start_of, start = list[Tensor](), dict[int, int](), 0
+        twins_of = {id(same[0]): same for same in twins.values()}
+        for batch in self._readable_together([same[0] for same in twins.values()]):
+            self._front(batch)
+            batch.sort(key=lambda c: c.row)
+            parts.append(self.pass_.read(batch))
+            self._share(twins_of[id(first)] for first in batch)
+            for first in batch:
+                for context in twins_of[id(first)]:
+                    start_of[id(context)], context.cached_length = start, len(context.ids)
+                start += 1 + len(first.draft)
+        logits = parts[0] if len(parts) == 1 else torch.cat(parts)
         order = [start_of[id(c)] + n for c in contexts for n in range(1 + len(c.draft))]
-        for context in contexts:
-            context.cached_length = len(context.ids)
         return logits if order == list(range(len(logits))) else logits[torch.tensor(order, device=self.device)]
+
+    def _readable_together(self, contexts: list[Context]) -> list[list[Context]]:
+        """Batches for one pass each: all, or, where there are states, those that need no padding."""
+        if not self.states:
+            return [contexts]
+        batches: dict[tuple[int, bool], list[Context]] = {}
+        for context in contexts:
+            batches.setdefault((context.end - context.cached_length, context.cached_length > 0), []).append(context)
+        return list(batches.values())
 
     def _read_shared_prefixes(self, contexts: Sequence[Context]) -> None:
         """Read shared beginnings of these new contexts once; wholly equal contexts are left to `forward`."""
         families = list(_families(contexts))
         if not families:
             return
-        self._front([family[0] for family, _ in families])
-        stubs = [Context(ids=family[0].ids[:common], row=family[0].row) for family, common in families]
-        self.pass_.read(sorted(stubs, key=lambda stub: stub.row))
-        self._share([stub, *family[1:]] for stub, (family, _) in zip(stubs, families, strict=True))
-        for family, common in families:
-            for context in family:
-                context.cached_length = common
+        for batch in [[one] for one in families] if self.states else [families]:
+            self._front([family[0] for family, _ in batch])
+            stubs = [Context(ids=family[0].ids[:common], row=family[0].row) for family, common in batch]
+            self.pass_.read(sorted(stubs, key=lambda stub: stub.row))
+            self._share([stub, *family[1:]] for stub, (family, _) in zip(stubs, batch, strict=True))
+            for family, common in batch:
+                for context in family:
+                    context.cached_length = common
 
     def _share(self, twins: Iterable[list[Context]]) -> None:
         """Copy the keys and values that the first of each group of twins has just read to the others."""
         source, target, positions = list[int](), list[int](), list[int]()
+        rows = list[tuple[int, int]]()
         for first, *others in twins:
+            rows += [(first.row, other.row) for other in others]
             new = range(first.cached_length, first.end)
             for other in others:
                 source += [first.row] * len(new)
@@ -91,7 +113,12 @@ class BatchedKVCache:
         if source:
             from_, to, at = (torch.tensor(places, device=self.device) for places in (source, target, positions))
             for layer in self.layers:
-                layer.copy((from_, at), (to, at))
+                if isinstance(layer, KVRows):
+                    layer.copy((from_, at), (to, at))
+        if rows and self.states:
+            from_, to = (torch.tensor(places, device=self.device) for places in zip(*rows, strict=True))
+            for layer in self.states:
+                layer.copy_rows(from_, to)
 
     def free(self, context: Context) -> None:
         """Forget a context."""
@@ -164,7 +191,7 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 class SingleKVCache:
-    """A cache for any other architecture (convolutions, recurrent states, windows): one context at a time.
+    """A cache for any other architecture: one context at a time.
 
     Slower than `BatchedKVCache`, and right for every cache that the model itself makes.
     """
@@ -193,17 +220,27 @@ class SingleKVCache:
 
 
 KVCache = BatchedKVCache | SingleKVCache | RecomputedContexts
+ROWS_OF_LAYER: dict[type[Any], type[KVRows] | type[StateRows]] = {
+    DynamicLayer: KVRows,
+    DynamicSlidingWindowLayer: KVRows,
+    LinearAttentionLayer: StateRows,
+    LinearAttentionAndFullAttentionLayer: StateAndKVRows,
+    LinearAttentionAndSlidingWindowAttentionLayer: StateAndKVRows,
+}
+"""What stands for each of transformers' layers; a window is kept by the mask."""
 
 
 def kv_cache_for(model: Any, *, fast: bool = True) -> KVCache:
     """Make the fastest cache that gives the log-probabilities of a plain forward pass, tried once per architecture.
 
-    The batched cache where every layer caches plain keys and values, else the general one, else none at all, which is
-    said by a warning. Raises UsageError for a model that cannot be sampled.
+    The batched cache where it knows all kinds of layers, else the general one, else none at all, which is said by a
+    warning. Raises UsageError for a model that cannot be sampled.
     """
     layers = DynamicCache(config=model.config).layers
+    known = all(type(layer) in ROWS_OF_LAYER for layer in layers)
     plain = all(type(layer) is DynamicLayer for layer in layers)
-    batched = [partial(BatchedKVCache, model, fast=fast)] if plain else []
+    ways = [False] if plain else [True, False]
+    batched = [partial(BatchedKVCache, model, fast=fast, by_type=way) for way in ways] if known else []
     candidates: list[Callable[[], KVCache]] = [
         *batched,
         partial(SingleKVCache, model),

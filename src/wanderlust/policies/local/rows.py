@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 
 @dataclass(slots=True, eq=False)
@@ -113,3 +113,73 @@ class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
             if memory is not None:
                 part = memory[:, :, :upto]
                 part.index_copy_(0, target, part.index_select(0, source))
+
+
+class StateRows(LinearAttentionLayer):
+    """One layer's convolution and recurrent states, a row for each conversation.
+
+    The model updates them in place: `open` shows it the front rows before a pass, `close` keeps them after it.
+    """
+
+    def __init__(self, table: RowTable):
+        super().__init__()
+        self.table = table
+        self.memory: dict[str, Tensor] = {}
+        """[rows, ...] by kind, `conv` or `recurrent`, for the kinds that the layer has."""
+
+    def open(self, count: int, *, known: bool) -> None:
+        """Begin a pass over the first `count` rows; without `known` they begin from nothing."""
+        for kind, states, initialized in self._kinds():
+            rows = self.memory.get(kind)
+            states[0] = rows[:count] if known and rows is not None else None
+            initialized[0] = states[0] is not None
+        self.has_previous_state[0] = known
+
+    def close(self, count: int) -> None:
+        """Keep the states of the first `count` rows."""
+        for kind, states, _ in self._kinds():
+            if (state := states[0]) is None:
+                continue
+            if kind not in self.memory:
+                self.memory[kind] = state.new_zeros(self.table.rows, *state.shape[1:])
+            if state.data_ptr() != self.memory[kind].data_ptr():
+                self.memory[kind][:count] = state
+
+    def _kinds(self) -> tuple[tuple[str, Any, Any], ...]:
+        return (
+            ("conv", self.conv_states, self.is_conv_states_initialized),
+            ("recurrent", self.recurrent_states, self.is_recurrent_states_initialized),
+        )
+
+    def resize(self) -> None:
+        """Grow to the table's rows; the states stay."""
+        for kind, old in self.memory.items():
+            self.memory[kind] = old.new_zeros(self.table.rows, *old.shape[1:])
+            self.memory[kind][: len(old)] = old
+
+    def copy_rows(self, source: Tensor, target: Tensor) -> None:
+        """Copy rows `source` over rows `target`, both [n]."""
+        for rows in self.memory.values():
+            rows.index_copy_(0, target, rows.index_select(0, source))
+
+    def move(self, source: Tensor, target: Tensor, upto: int) -> None:
+        """The same; `upto` bounds what has positions, and states have none."""
+        self.copy_rows(source, target)
+
+
+class StateAndKVRows(StateRows, KVRows):  # type: ignore[misc, override, no-untyped-call]
+    """A layer that has both."""
+
+    def __init__(self, table: RowTable):
+        KVRows.__init__(self, table)
+        StateRows.__init__(self, table)
+
+    def resize(self) -> None:
+        """Grow to the table's size."""
+        StateRows.resize(self)
+        KVRows.resize(self)
+
+    def move(self, source: Tensor, target: Tensor, upto: int) -> None:
+        """Copy rows."""
+        StateRows.move(self, source, target, upto)
+        KVRows.move(self, source, target, upto)

@@ -300,7 +300,7 @@ class AnswerFacts(FrozenRecord):
     is_plain: bool = False
     """Whether nothing in the text may deny, contrast, compare or defer: where a right answer has no need of it."""
     plain_words: Wordings = ()
-    """Words of that kind that it may have all the same."""
+    """Words of that kind that it may have all the same, as names that the facts state may."""
     max_chars: int = MAX_CHECKED_ANSWER_CHARS
 
     def hold_for(self, answer: Any) -> bool:
@@ -309,13 +309,14 @@ class AnswerFacts(FrozenRecord):
             return isinstance(answer, Mapping) and _same_fields(answer, self.fields)
         if not isinstance(answer, str) or not answer.strip() or len(answer) > self.max_chars:
             return False
-        text = read_text(answer, tuple(_names(self.facts)))
+        names = tuple(_names(self.facts))
+        text = read_text(answer, names)
         asks = self.mode == "asks"
         if _UNTRUE.search(text.plain) or not all(fact.holds(text, asks=asks) for fact in self.facts):
             return False
         if any(_is_meant(text, way) for way in self.never):
             return False
-        if self.is_plain and not is_plain(text, self.plain_words):
+        if self.is_plain and not is_plain(text, (*self.plain_words, *map(str.lower, names))):
             return False
         return _MODES[self.mode](text, bool(self.facts))
 
