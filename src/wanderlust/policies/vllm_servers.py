@@ -208,7 +208,7 @@ class VLLMServers:
                 if not failure.transient or (len(self._servers) == 1 and server.process is None):
                     raise
                 server.up = False
-                self._homes.pop(session, None)
+                self.release(session)
                 self.replayed += 1
 
     def release(self, session: str) -> None:

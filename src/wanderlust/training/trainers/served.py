@@ -63,15 +63,16 @@ class ServedTrainer:
     At `publish` the newest weights are written to a folder that the servers read: the adapter where there is one, else
     a whole checkpoint. With adapters, answers under way end under the weights they began with; with whole checkpoints
     they are held and go on under the new ones, and their version is the older. While averaged weights are evaluated,
-    other requests for whole checkpoints wait.
+    other requests wait.
     """
 
     def __init__(self, learner: Learner, servers: VLLMServers, *, folder: Path, kind: WeightFormat):
         """`folder`, which servers and learner share, takes the exported weights."""
         self.learner, self.servers, self.folder, self.kind = learner, servers, folder, kind
-        self._exports = 0
-        self._open = asyncio.Event()
+        self._exports = self._under_way = 0
+        self._open, self._idle = asyncio.Event(), asyncio.Event()
         self._open.set()
+        self._idle.set()
 
     @property
     def version(self) -> int:
@@ -87,7 +88,14 @@ class ServedTrainer:
     ) -> SampledTokens:
         """Draw one answer with the weights that were published last."""
         await self._open.wait()
-        return await self.servers.sample(prompt, sampling, key=key, session=session)
+        self._under_way += 1
+        self._idle.clear()
+        try:
+            return await self.servers.sample(prompt, sampling, key=key, session=session)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
 
     def release(self, session: str) -> None:
         """A conversation is over."""
@@ -119,9 +127,10 @@ class ServedTrainer:
 
     @asynccontextmanager
     async def ema_weights(self) -> AsyncIterator[None]:
-        """Inside, `EvaluationSampler` draws with the averaged weights."""
+        """Inside, `EvaluationSampler` draws with the averaged weights; what is under way ends before."""
         self._open.clear()
         try:
+            await self._idle.wait()
             await self._send(averaged=True)
             yield
             await self._send(averaged=False)
