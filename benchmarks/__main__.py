@@ -19,7 +19,20 @@ from benchmarks.bar import Bar
 
 PREFIX = "bars_"
 QUICK = frozenset(
-    {"crowd", "endpoint", "exchange", "install", "judge", "oracle", "ray", "rubric", "sandbox", "store", "throughput"}
+    {
+        "batching",
+        "crowd",
+        "endpoint",
+        "exchange",
+        "install",
+        "judge",
+        "oracle",
+        "ray",
+        "rubric",
+        "sandbox",
+        "store",
+        "throughput",
+    }
     | {"worlds"}
 )
 """Subjects whose figures are processor time, ratios of two sides in turns, or counts: together half an hour at most."""

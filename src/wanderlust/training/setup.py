@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 
-from wanderlust.errors import UsageError
+from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.policies.base import API_KEY_VARIABLE
 from wanderlust.policies.local.device import warn_slow_precision
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import no_server_program
+from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.training.algorithms.presets import configured_algorithm
@@ -54,10 +58,21 @@ def check_engine(config: TrainConfig) -> None:
         raise UsageError(no_server_program(config.server_command))
 
 
+def check_servers(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, when one of the servers at `engine_url` does not answer."""
+    for url in filter(None, map(str.strip, config.engine_url.split(","))):
+        client = VLLM(url, "", api_key=os.environ.get(API_KEY_VARIABLE))
+        try:
+            run_blocking(client.first_model)
+        except PolicyFailure as error:
+            raise UsageError(str(error)) from error
+
+
 def validate_config(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     config = config.with_sft_defaults()
     check_engine(config)
+    check_servers(config)
     method, env = configured_algorithm(config), config.make_env()
     warn_slow_precision(config.hardware)
     run_curriculum(config, env)
