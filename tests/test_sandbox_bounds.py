@@ -128,9 +128,8 @@ for child in children:
     result, peak = within(play, bounds=bounds)
     said = [line.split() for line in result.stdout.splitlines()]
     held, living = ({pid for word, pid in said if word == which} for which in (b"holds", b"lives"))
-    assert held  # one that was killed makes room for the next: only those that live share the memory
-    assert len(held & living) <= 2
-    assert peak <= bounds.memory + bounds.disk
+    assert len(held & living) <= 2  # one that was killed makes room for the next: those that live share the memory
+    assert bounds.memory / 2 <= peak <= bounds.memory + bounds.disk
 
 
 def test_memory_that_no_limit_counts():
