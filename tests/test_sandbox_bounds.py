@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,8 @@ while True:
         return result, len(await sandbox.read("made")), bearing(word)
 
     result, made, left = within(play)
-    assert result.reached_limit == "time"
+    # The time ends it, or the kernel before: its processes share the sandbox's memory, and any may be killed.
+    assert result.reached_limit == "time" or result.code == 128 + signal.SIGKILL, result
     assert 5 < made < SMALL.processes
     assert left == []
 
