@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from toys import Twice
 from wanderlust.errors import UsageError
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.trainers.process_pool import shard, unshard
 
 
 def test_bounds_of_the_ratio_reach_the_loss() -> None:
@@ -63,6 +63,12 @@ def test_the_optimizer_has_its_schedule_and_decays() -> None:
     assert TrainConfig(top_p=0.9).sampling.top_p == 0.9
 
 
-def test_more_shards_give_work_to_more_workers(tmp_path: Any) -> None:
-    config = TrainConfig(env=Twice(), shards=3)
-    assert TrainConfig.from_dict({**config.as_dict(), "env": "toys:Twice"}).shards == 3
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_a_batch_is_cut_into_as_many_pieces_as_there_are_shards(shards: int) -> None:
+    numbered = list(range(5, 15))
+    parts = shard(numbered, 5, shards)
+    assert len(parts) == shards
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert unshard(parts, 5) == numbered
+    config = TrainConfig(env="toys:Twice", shards=shards)
+    assert TrainConfig.from_dict(config.as_dict()).shards == shards
