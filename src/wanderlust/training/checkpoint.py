@@ -25,6 +25,8 @@ from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.config_file import CONFIG_TOML
 
 BEST_CHECKPOINT = "best"
 STEP_CHECKPOINT = "step-{:06}"
@@ -190,6 +192,8 @@ class Run:
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.mkdir()
         (draft / CONFIG_FILE).write_text(json.dumps(body, indent=2) + "\n")
+        if isinstance(config, TrainConfig):
+            (draft / CONFIG_TOML).write_text(config.to_toml())
         draft.rename(path)  # so that a folder at `path` always has its config
         return cls(path, RunStore.create(path / STORE_FILE))
 
