@@ -38,6 +38,8 @@ def test_ppos_and_dpos_numbers_reach_them() -> None:
         ({"algorithm": "grpo", "discount": 0.9}, "discount is not read by the algorithm grpo"),
         ({"algorithm": "ppo", "dpo_beta": 0.3}, "dpo_beta is not read by the algorithm ppo"),
         ({"algorithm": "reinforce", "ratio_max": 2.0}, "the algorithm reinforce has no bounds"),
+        ({"kl_target": 0.1}, "set kl, the weight to begin with"),
+        ({"kl_target": 0.1, "kl": 0.1, "kl_into": "reward"}, "set kl_into to loss"),
         ({"algorithm": "grpo", "ratio_min": 1.5}, "ratio_min is 1.5, and must be below ratio_max, 1.2"),
     ],
 )

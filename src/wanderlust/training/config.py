@@ -31,7 +31,18 @@ MINIMA = {
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
-        ("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last", "result_samples"), 0
+        (
+            "max_staleness",
+            "kl",
+            "kl_target",
+            "entropy",
+            "lora",
+            "weight_decay",
+            "lr_warmup_steps",
+            "keep_last",
+            "result_samples",
+        ),
+        0,
     ),
     **dict.fromkeys(
         ("max_context", "patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0
@@ -140,6 +151,8 @@ class TrainConfig:
     """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     kl: float = 0.0
     """Weight of the KL divergence to the model that RL starts from. 0: off."""
+    kl_target: float = 0.0
+    """KL divergence per token to which that weight is adapted, step by step (arXiv 1909.08593). 0: it stays."""
     kl_into: Literal["loss", "reward"] = "loss"
     """Whether the KL divergence is added to the loss or to the reward."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
