@@ -42,10 +42,15 @@ class EvalPoint:
 
 def point_metrics(point: Mapping[str, Any]) -> dict[str, float]:
     """All figures of an evaluation by name: rewards by seat, `reward` of the seats that learn, parts, metrics."""
+    return {name: float(estimate["value"]) for name, estimate in point_estimates(point).items()}
+
+
+def point_estimates(point: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """The same with their intervals: `value`, `low`, `high`."""
     rewards = {name: estimate for name, estimate in point["rewards"].items() if estimate is not None}
     named = {**rewards, "reward": point.get("learning_reward", next(iter(rewards.values()), None))}
     parts = {**point["parts"], **point["metrics"]}
-    return {name: float(estimate["value"]) for name, estimate in {**parts, **named}.items() if estimate is not None}
+    return {name: estimate for name, estimate in {**parts, **named}.items() if estimate is not None}
 
 
 def eval_curve(curve: Sequence[Mapping[str, Any]], metric: str) -> list[EvalPoint]:
