@@ -331,7 +331,7 @@ class Fragile:
         raise UsageError("said in one line")
 
 
-@pytest.mark.parametrize()
+@pytest.mark.parametrize(("how", "said"), [("raise", "said in one line"), ("die", "died 4 times at the same work")])
 @pytest.mark.filterwarnings("ignore::wanderlust.training.trainers.process_pool.WorkerRestartWarning")
 def test_a_worker_that_fails_or_dies_is_said(how: str, said: str) -> None:
     with Workers(Fragile, count=2) as workers, pytest.raises(WorkerError, match=said):
