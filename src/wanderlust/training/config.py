@@ -29,7 +29,18 @@ MINIMA = {
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
-        ("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last", "result_samples"), 0
+        (
+            "max_staleness",
+            "micro_batch_tokens",
+            "kl",
+            "entropy",
+            "lora",
+            "weight_decay",
+            "lr_warmup_steps",
+            "keep_last",
+            "result_samples",
+        ),
+        0,
     ),
     **dict.fromkeys(
         ("max_context", "patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0
@@ -193,6 +204,10 @@ class TrainConfig:
     """Rank of low-rank adapters that are trained instead of the weights. 0: trains the weights."""
     micro_batch: int = 64
     """Samples per backward pass, at most; less needs less memory."""
+    micro_batch_tokens: int = 0
+    """Tokens per backward pass, at most, packed without padding where the model can read them so. 0: no such bound."""
+    recompute_activations: bool = False
+    """A layer's activations are computed again in the backward pass instead of being kept: less memory, more time."""
 
     # Evaluation and checkpoints
     eval_every: int = 25
@@ -228,8 +243,6 @@ class TrainConfig:
     """Longest conversation that a server takes, in tokens. 0: the model's own bound."""
     processes: int = 1
     """Processes that hold the sharded weights of fsdp."""
-    recompute: bool = False
-    """fsdp: a layer's activations are computed again in the backward pass instead of being kept."""
 
     # Run
     seed: int = 0
