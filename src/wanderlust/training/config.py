@@ -24,7 +24,7 @@ FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5
 CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
-    **dict.fromkeys(("result_tasks",), 1),
+    **dict.fromkeys(("result_tasks", "epochs", "batch_tokens"), 1),
     **dict.fromkeys(("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs"), 1),
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
@@ -47,7 +47,7 @@ MINIMA = {
     ),
 }
 ABOVE_ZERO = ("temperature", "lr", "max_grad_norm", "critic_lr", "dpo_beta", "top_p")
-SHARES = ("lr_end", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
+SHARES = ("lr_end", "eval_share", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
 """Fields from 0 to 1."""
 
 
@@ -258,7 +258,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
-            if wrong := _wrong_value(name, value):
+            if wrong := wrong_value(name, value, _HINTS):
                 raise UsageError(f"{name} is {value!r}, and must be {wrong}")
         if self.fresh_width % self.fresh_head_width:
             raise UsageError(f"fresh_width is {self.fresh_width}, and must be a multiple of {self.fresh_head_width}")
@@ -347,9 +347,9 @@ class TrainConfig:
 _HINTS = get_type_hints(TrainConfig)
 
 
-def _wrong_value(name: str, value: Any) -> str:
-    """What a field of TrainConfig must be instead of this value; empty where the value is right."""
-    hint = _HINTS.get(name)
+def wrong_value(name: str, value: Any, hints: Mapping[str, Any]) -> str:
+    """What a field of a configuration must be instead of this value; empty where the value is right."""
+    hint = hints.get(name)
     if get_origin(hint) is Literal and value not in get_args(hint):
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     if hint in (int, float) and (isinstance(value, bool) or not isinstance(value, int if hint is int else int | float)):
