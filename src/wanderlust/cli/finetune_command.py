@@ -15,8 +15,7 @@ from wanderlust.cli.output import print_json, print_result
 from wanderlust.cli.train_command import refuse_existing_run, run_of_recipe
 from wanderlust.errors import UsageError
 from wanderlust.store.run_folder import RUNS_FOLDER, shell_command
-from wanderlust.training.conversations import Method
-from wanderlust.training.finetune_config import FinetuneConfig
+from wanderlust.training.finetune_config import FinetuneConfig, Method
 from wanderlust.training.loggers import check_logger_names
 
 Hidden = Parameter(parse=False)

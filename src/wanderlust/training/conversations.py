@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.openai_types import message_from_wire, tool_from_wire
@@ -24,11 +24,9 @@ from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.datasets import Row, numbered_rows
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.finetune_config import FinetuneConfig
+from wanderlust.training.finetune_config import FinetuneConfig, Method
 from wanderlust.types import Message, Tool, assistant, user
 
-Method: TypeAlias = Literal["sft", "dpo"]
-ROLES = ("system", "user", "assistant", "tool")
 DATA_SUFFIXES = (".jsonl", ".csv", ".parquet")
 COLUMNS = {"sft": "messages, or prompt and completion", "dpo": "chosen and rejected, with or without prompt"}
 

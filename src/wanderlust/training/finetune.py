@@ -41,7 +41,6 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import BEST_CHECKPOINT, TRAINER_FOLDER, Run, load_config, load_state, save_state
 from wanderlust.training.conversations import (
     Examples,
-    Method,
     data_rows,
     epoch_batches,
     is_held_out,
@@ -49,7 +48,7 @@ from wanderlust.training.conversations import (
     rows_digest,
     to_example,
 )
-from wanderlust.training.finetune_config import FinetuneConfig
+from wanderlust.training.finetune_config import FinetuneConfig, Method
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.loop import MAX_NONFINITE_UPDATES, NonFiniteUpdate
 from wanderlust.training.losses import PolicyLoss

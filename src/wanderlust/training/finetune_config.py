@@ -3,13 +3,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, Literal, Self, TypeAlias, get_args, get_type_hints
 
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.config import TrainConfig, wrong_value
 from wanderlust.types import Role
+
+Method: TypeAlias = Literal["sft", "dpo"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class FinetuneConfig:
     Raises UsageError when a number is out of range.
     """
 
-    method: Literal["sft", "dpo"] = "sft"
+    method: Method = "sft"
     """sft: cross-entropy on the messages of some roles. dpo: the better of two answers made likelier."""
     data: str = ""
     """The file or the run; `finetune` fills it in."""
