@@ -121,7 +121,7 @@ def main() -> None:
         for row in sft_data.rows(kind)
     ]
     network, _ = load_pretrained(Path(folder))
-    computer = GradientComputer(network, loss=losses.IMITATION_LOSS, micro_batch_tokens=TOKENS, fast=True)
+    computer = GradientComputer(network, loss=losses.SFT_LOSS, micro_batch_tokens=TOKENS, fast=True)
     weights = TrainableWeights(network, OptimizerConfig(steps=count, lr=sft_data.LR, warmup=0, decay="constant"))
     batches = epoch_batches([len(sample.ids) for sample in samples], TOKENS, seed=0, epoch=0)
     for batch in batches[:count]:

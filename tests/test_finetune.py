@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from templates import HERMES, PLAIN, THINKING, tokenizer_with
-from toys import TOKENIZER, Twice, fresh, teacher
-from wanderlust import Rubric, SingleTurnEnvironment, TrainConfig, evaluate_sync, exact, finetune, train
+from toys import TOKENIZER, fresh, teacher
+from wanderlust import Rubric, SingleTurnEnvironment, TrainConfig, evaluate_sync, exact, finetune
 from wanderlust.cli.main import main
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import Hardware, SamplingOptions
@@ -24,13 +24,11 @@ from wanderlust.store.formats import preferences, training_rows
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.checkpoint import load_state
 from wanderlust.training.conversations import conversation_samples, epoch_batches, parse_row
 from wanderlust.training.finetune import REFERENCE_FILE, resume_finetuning
 from wanderlust.training.finetune_config import FinetuneConfig
-from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import weights_of
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, system, user
 
@@ -289,54 +287,6 @@ def test_a_damaged_state_is_refused_by_name_and_the_one_before_goes_on(tmp_path:
     assert torch.equal(last_weights(resumed.path), last_weights(whole.path))
 
 
-def test_an_update_is_the_mean_cross_entropy_of_the_chosen_tokens() -> None:
-    renderer, model = Renderer(TOKENIZER), fresh(5)
-    rows = [{"prompt": "a b", "completion": "c"}, {"prompt": "d", "completion": "a b c d"}]
-    samples = [conversation_samples(parse_row("", r, "sft").conversations[0], renderer)[0] for r in rows]
-    found = combine(
-        [GradientComputer(model, loss=losses.IMITATION_LOSS, micro_batch_tokens=8, fast=True).gradient(samples)]
-    )
-    total = torch.zeros(())
-    for sample in samples:
-        logp = model(torch.tensor([sample.ids])).logits.log_softmax(-1)[0]
-        total = total - sum(logp[i - 1, sample.ids[i]] for i in sample.trained_positions)
-    model.zero_grad()
-    (total / sum(len(sample.trained_positions) for sample in samples)).backward()
-    wanted = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
-    assert float((found.values - wanted).norm() / wanted.norm()) < 1e-5
-
-
-@pytest.mark.parametrize("tokens", [0, 9, 1000])
-def test_the_gradient_of_pairs_is_that_of_the_formula_of_dpo(tokens: int) -> None:
-    """-log sigmoid(beta ((log p/ref)(chosen) - (log p/ref)(rejected))), averaged over pairs, by autograd alone."""
-    renderer, model, reference, beta = Renderer(TOKENIZER), fresh(5), fresh(6), 0.7
-    pairs = [("a", "b c", "d"), ("a b", "d", "c c c"), ("c", "a", "b")]
-    samples, terms = list[Sample](), list[torch.Tensor]()
-    for number, (asked, *answers) in enumerate(pairs):
-        gains = []
-        for sign, answer in zip((1.0, -1.0), answers, strict=True):
-            row = {"prompt": asked, "completion": answer}
-            (sample,) = conversation_samples(parse_row("", row, "sft").conversations[0], renderer)
-            ids, places = torch.tensor([sample.ids]), sample.trained_positions
-            ours, theirs = (m(ids).logits.log_softmax(-1)[0] for m in (model, reference))
-            gains.append(sum(ours[i - 1, sample.ids[i]] - theirs[i - 1, sample.ids[i]].detach() for i in places))
-            sample.logprobs = [
-                float(theirs[i - 1, sample.ids[i]].detach()) if i in places else 0.0 for i in range(len(sample.ids))
-            ]
-            sample.advantages = [sign * on for on in sample.mask]
-            sample.episode, sample.first_of_episode = number, sign > 0
-            samples.append(sample)
-        terms.append(-torch.nn.functional.logsigmoid(beta * (gains[0] - gains[1])))
-    loss = losses.PolicyLoss(clip="preference", normaliser="constant", beta=beta)
-    computer = GradientComputer(model, loss=loss, micro_batch=2, micro_batch_tokens=tokens, fast=True)
-    found = combine([computer.gradient(samples)])
-    model.zero_grad()
-    (sum(terms) / len(pairs)).backward()  # type: ignore[union-attr]
-    wanted = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
-    assert float((found.values - wanted).norm() / wanted.norm()) < 1e-5
-    assert found.sums.metrics()["loss"] == pytest.approx(float(sum(terms).detach()) / len(pairs), rel=1e-5)
-
-
 def test_dpo_prefers_what_was_chosen_from_stored_references_and_resumes(tmp_path: Path) -> None:
     save_pretrained(tmp_path / "start", teacher(), TOKENIZER)
     rows = [{"prompt": p, "chosen": c, "rejected": r} for p in "abcd" for c, r in (("a", "b"), ("a", "c"))] * 4
@@ -522,17 +472,3 @@ def test_wrong_commands_are_one_line(
     said = capsys.readouterr().err.strip()
     assert line in said
     assert said.count("\n") == 0
-
-
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-def test_micro_batches_by_tokens_and_recomputation_are_settings_of_rl(tmp_path: Path) -> None:
-    save_pretrained(tmp_path / "start", fresh(4), TOKENIZER)
-    base = TrainConfig(steps=3, tasks_per_step=4, group_size=24, max_tokens=2, result_samples=0, lr=1e-3)
-    weights = []
-    for name, more in (("plain", {}), ("lean", {"micro_batch_tokens": 40, "recompute_activations": True})):
-        config = base.replace(**more)
-        run = train(Twice(), str(tmp_path / "start"), config=config, out=tmp_path / name, workers=1, progress=False)
-        weights.append(weights_of(load_pretrained(run.path / "checkpoints/rl")[0]))
-    start = weights_of(load_pretrained(tmp_path / "start")[0])
-    assert float((weights[0] - start).norm()) > 0.01
-    assert float((weights[0] - weights[1]).norm()) < 1e-3 * float((weights[0] - start).norm())

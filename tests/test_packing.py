@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,13 +13,18 @@ from torch.utils._pytree import tree_leaves
 
 from architectures import KINDS, tiny_model
 from tiers import proof_except
-from toys import SHAPE, TOKENIZER
+from toys import SHAPE, TOKENIZER, Twice, fresh
+from wanderlust import TrainConfig, train
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.lora import adapt
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.training import gradient as gradient_module
 from wanderlust.training import losses
 from wanderlust.training.batch.packing import packed_input, packed_lines
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.gradient import GradientComputer
+from wanderlust.training.conversations import conversation_samples, parse_row
+from wanderlust.training.gradient import GradientComputer, combine
+from wanderlust.training.optimizer import weights_of
 from wanderlust.training.tiny_model import fresh_model
 
 VOCABULARY = 61
@@ -184,3 +190,63 @@ def test_adapters_learn_in_packed_recomputed_lines() -> None:
         return GradientComputer(model, loss=losses.CISPO_LOSS, **options).gradient(samples).values
 
     assert apart(adapted(fast=True, micro_batch_tokens=90, recompute=True), adapted()) <= 2e-6
+
+
+def test_an_update_is_the_mean_cross_entropy_of_the_chosen_tokens() -> None:
+    renderer, model = Renderer(TOKENIZER), fresh(5)
+    rows = [{"prompt": "a b", "completion": "c"}, {"prompt": "d", "completion": "a b c d"}]
+    samples = [conversation_samples(parse_row("", r, "sft").conversations[0], renderer)[0] for r in rows]
+    found = combine([GradientComputer(model, loss=losses.SFT_LOSS, micro_batch_tokens=8, fast=True).gradient(samples)])
+    total = torch.zeros(())
+    for sample in samples:
+        logp = model(torch.tensor([sample.ids])).logits.log_softmax(-1)[0]
+        total = total - sum(logp[i - 1, sample.ids[i]] for i in sample.trained_positions)
+    model.zero_grad()
+    (total / sum(len(sample.trained_positions) for sample in samples)).backward()
+    wanted = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
+    assert float((found.values - wanted).norm() / wanted.norm()) < 1e-5
+
+
+@pytest.mark.parametrize("tokens", [0, 9, 1000])
+def test_the_gradient_of_pairs_is_that_of_the_formula_of_dpo(tokens: int) -> None:
+    """-log sigmoid(beta ((log p/ref)(chosen) - (log p/ref)(rejected))), averaged over pairs, by autograd alone."""
+    renderer, model, reference, beta = Renderer(TOKENIZER), fresh(5), fresh(6), 0.7
+    pairs = [("a", "b c", "d"), ("a b", "d", "c c c"), ("c", "a", "b")]
+    samples, terms = list[Sample](), list[torch.Tensor]()
+    for number, (asked, *answers) in enumerate(pairs):
+        gains = []
+        for sign, answer in zip((1.0, -1.0), answers, strict=True):
+            row = {"prompt": asked, "completion": answer}
+            (sample,) = conversation_samples(parse_row("", row, "sft").conversations[0], renderer)
+            ids, places = torch.tensor([sample.ids]), sample.trained_positions
+            ours, theirs = (m(ids).logits.log_softmax(-1)[0] for m in (model, reference))
+            gains.append(sum(ours[i - 1, sample.ids[i]] - theirs[i - 1, sample.ids[i]].detach() for i in places))
+            sample.logprobs = [
+                float(theirs[i - 1, sample.ids[i]].detach()) if i in places else 0.0 for i in range(len(sample.ids))
+            ]
+            sample.advantages = [sign * on for on in sample.mask]
+            sample.episode, sample.first_of_episode = number, sign > 0
+            samples.append(sample)
+        terms.append(-torch.nn.functional.logsigmoid(beta * (gains[0] - gains[1])))
+    loss = losses.PolicyLoss(clip="preference", normaliser="constant", beta=beta)
+    computer = GradientComputer(model, loss=loss, micro_batch=2, micro_batch_tokens=tokens, fast=True)
+    found = combine([computer.gradient(samples)])
+    model.zero_grad()
+    (sum(terms) / len(pairs)).backward()  # type: ignore[union-attr]
+    wanted = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
+    assert float((found.values - wanted).norm() / wanted.norm()) < 1e-5
+    assert found.sums.metrics()["loss"] == pytest.approx(float(sum(terms).detach()) / len(pairs), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+def test_micro_batches_by_tokens_and_recomputation_are_settings_of_rl(tmp_path: Path) -> None:
+    save_pretrained(tmp_path / "start", fresh(4), TOKENIZER)
+    base = TrainConfig(steps=3, tasks_per_step=4, group_size=24, max_tokens=2, result_samples=0, lr=1e-3)
+    weights = []
+    for name, more in (("plain", {}), ("lean", {"micro_batch_tokens": 40, "recompute_activations": True})):
+        config = base.replace(**more)
+        run = train(Twice(), str(tmp_path / "start"), config=config, out=tmp_path / name, workers=1, progress=False)
+        weights.append(weights_of(load_pretrained(run.path / "checkpoints/rl")[0]))
+    start = weights_of(load_pretrained(tmp_path / "start")[0])
+    assert float((weights[0] - start).norm()) > 0.01
+    assert float((weights[0] - weights[1]).norm()) < 1e-3 * float((weights[0] - start).norm())

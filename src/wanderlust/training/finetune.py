@@ -239,7 +239,7 @@ def _prepare(config: FinetuneConfig, folder: Path) -> tuple[Any, Any, Examples]:
 
 
 def _loss_of(config: FinetuneConfig) -> PolicyLoss:
-    return losses.IMITATION_LOSS if config.method == "sft" else replace(losses.PREFERENCE_LOSS, beta=config.dpo_beta)
+    return losses.SFT_LOSS if config.method == "sft" else replace(losses.PREFERENCE_LOSS, beta=config.dpo_beta)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +30,13 @@ from wanderlust.training.batch.collate import (
 from wanderlust.training.batch.packing import packed_input, packed_lines, packed_states, supports_packing
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.token_tree import prefix_tree_batches, supports_trees
-from wanderlust.training.losses import PolicyLoss, kl_estimate, selected_logprobs_and_entropy, token_losses
+from wanderlust.training.losses import (
+    PolicyLoss,
+    kl_estimate,
+    selected_logprobs,
+    selected_logprobs_and_entropy,
+    token_losses,
+)
 
 CLIP_FRACTION_TOLERANCE = 0.2
 """A token counts as moved when its ratio has left 1 by more than this."""
@@ -183,7 +189,7 @@ class GradientComputer:
         self.micro_batch_tokens, self.recompute = micro_batch_tokens, recompute
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._rounded = any(p.dtype.itemsize < 4 for p in self.parameters)
-        self.head = model.get_output_embeddings() if head_is_plain(model) else None
+        self.head = head_of(model)
         self.trunk: Any = (fast_llama_for(model) if fast and self.head is not None else None) or model.base_model
         self.trees = fast and self.head is not None and supports_trees(model)
         own = isinstance(self.trunk, FastLlama)
@@ -289,7 +295,7 @@ class GradientComputer:
                 logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
                 return self._of_logits(logits[reading.positions.to(device)], targets, back)
             hidden = (hidden_states if reading.segments is None else packed_states)(self.trunk, reading)
-        size = max(MAX_LOGITS // int(self.head.weight.shape[0]), 1)
+        size = max(MAX_LOGITS // int(self.model.get_output_embeddings().weight.shape[0]), 1)
         if len(hidden) <= size:
             return self._of_logits(self.head(hidden), targets, back)
         rows = torch.arange(len(hidden), device=device) if back is None else back
@@ -312,6 +318,10 @@ class GradientComputer:
     def _of_logits(self, logits: Tensor, targets: Tensor, back: Tensor | None) -> tuple[Tensor, Tensor]:
         """Log-probabilities of the targets [N], and the entropy of the row [U, V] that `back` says."""
         temperature = self.temperature or 1.0
+        if not self.loss.measures_entropy and not self.loss.entropy:
+            scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
+            logprobs = selected_logprobs(scaled, targets, back)
+            return logprobs, torch.zeros_like(logprobs)
         if isinstance(self.trunk, FastLlama):
             logprobs, entropy = selected_logprobs_and_entropy(logits, targets, back, temperature=temperature)
             return logprobs, entropy if back is None else entropy[back]
@@ -361,12 +371,22 @@ def combine(gradients: Iterable[Gradient], denominator: float | None = None) -> 
 
 
 @torch.no_grad()
-def head_is_plain(model: Any) -> bool:
-    """Whether logits are the output embedding of the last hidden state and nothing else (no scaling, no cap)."""
-    ids = torch.arange(4, device=model.device)[None]
+def head_of(model: Any) -> Callable[[Tensor], Tensor] | None:
+    """What makes logits of the last hidden states alone: the output embedding, with the cap or the scale of some kinds.
+
+    None where none of these gives the model's own logits on a short row.
+    """
+    ids, config, linear = torch.arange(4, device=model.device)[None], model.config, model.get_output_embeddings()
     hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    direct = model.get_output_embeddings()(hidden)
-    return bool(torch.equal(direct, model(input_ids=ids, use_cache=False).logits))
+    wanted = model(input_ids=ids, use_cache=False).logits
+    heads: list[Callable[[Tensor], Tensor]] = [linear]
+    if cap := getattr(config, "final_logit_softcapping", None):
+        heads.append(lambda states: torch.tanh(linear(states) / cap) * cap)
+    if factor := getattr(config, "logit_scale", None):
+        heads.append(lambda states: linear(states) * factor)
+    if divisor := getattr(config, "logits_scaling", None):
+        heads.append(lambda states: linear(states) / divisor)
+    return next((head for head in heads if torch.equal(head(hidden), wanted)), None)
 
 
 OUT_OF_MEMORY_PHRASES = (

@@ -78,6 +78,8 @@ class PolicyLoss:
     kl: KL | None = None
     beta: float = 0.1
     """Weight of the margin between winner and loser; `preference` only."""
+    measures_entropy: bool = True
+    """Whether the entropy is computed where no bonus asks for it, for the metrics; it costs passes over the logits."""
 
 
 def token_losses(
@@ -187,7 +189,8 @@ CISPO_LOSS = PolicyLoss(clip="cispo", ratio_min=0.0, ratio_max=5.0)
 GSPO_LOSS = PolicyLoss(clip="ppo", ratio_min=1 - 3e-4, ratio_max=1 + 4e-4, level="mean", normaliser="sequences")
 MASKED_LOSS = PolicyLoss(clip="masked", ratio_min=0.125, ratio_max=8.0)
 DPO_LOSS = PolicyLoss(clip="reinforce", normaliser="constant")
-PREFERENCE_LOSS = PolicyLoss(clip="preference", normaliser="constant")
+SFT_LOSS = PolicyLoss(clip="reinforce", measures_entropy=False)
+PREFERENCE_LOSS = PolicyLoss(clip="preference", normaliser="constant", measures_entropy=False)
 
 TIS = Correction(kind="truncated", ratio_max=2.0)
 MIS = Correction(kind="masked", ratio_min=0.125, ratio_max=8.0)
@@ -235,3 +238,39 @@ class _SelectedLogprobs(torch.autograd.Function):
         if ctx.temperature != 1.0:
             out /= ctx.temperature
         return out.to(ctx.kind), None, None, None
+
+
+LOGSUMEXP_ROWS = 256
+"""Rows of logits whose exponentials are in memory at once."""
+
+
+def selected_logprobs(logits: Tensor, targets: Tensor, rows: Tensor | None) -> Tensor:
+    """Of softmax(logits), float32 [U, V]: the log-probability of every target [N]; `rows` as above.
+
+    The backward pass writes the gradient over the logits, so that there is one tensor of their size at any time:
+    nothing else may use them.
+    """
+    out: Tensor = _LeanLogprobs.apply(logits, targets, rows)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _LeanLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        logits, targets, rows = inputs
+        total = torch.cat([part.logsumexp(-1) for part in logits.split(LOGSUMEXP_ROWS)])
+        ctx.save_for_backward(logits, total, targets, rows)
+        if rows is None:
+            out: Tensor = logits.gather(1, targets[:, None])[:, 0] - total
+            return out
+        out = logits[rows, targets] - total[rows]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        logits, total, targets, rows = ctx.saved_tensors
+        rows = torch.arange(len(logits), device=logits.device) if rows is None else rows
+        shares = gradient.new_zeros(len(logits)).index_add_(0, rows, gradient)
+        out: Tensor = logits.sub_(total[:, None]).exp_().mul_(-shares[:, None])
+        return out.index_put_((rows, targets), gradient, accumulate=True), None, None
