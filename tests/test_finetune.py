@@ -22,8 +22,10 @@ from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoin
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.store.formats import preferences, training_rows
 from wanderlust.store.run import load_run
-from wanderlust.store.run_folder import STORE_FILE
+from wanderlust.store.run_folder import STORE_FILE, runs_in
 from wanderlust.store.store import RunStore
+from wanderlust.studio.run_index import RunInfo
+from wanderlust.studio.runs import repro_command
 from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.checkpoint import load_state
 from wanderlust.training.conversations import conversation_samples, epoch_batches, parse_row
@@ -472,3 +474,16 @@ def test_wrong_commands_are_one_line(
     said = capsys.readouterr().err.strip()
     assert line in said
     assert said.count("\n") == 0
+
+
+def test_a_run_is_listed_and_the_command_that_goes_on_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Cut):
+        finetune(SUMS, "fresh", out=tmp_path / "cut", **{**QUICK, "progress": CutAt(3)})
+    finetune(SUMS, "fresh", out=tmp_path / "done", command=("sft", "sums.jsonl", "--policy", "fresh"), **QUICK)
+    cut, done = runs_in(tmp_path)
+    assert (cut.recipe, cut.describe_progress(), cut.finished) == ("finetune", "sft 3", False)
+    assert (done.recipe, done.finished) == ("finetune", True)
+    for run, words in ((cut, "wander sft --resume "), (done, "wander sft sums.jsonl --policy fresh --out ")):
+        with RunStore.read(run.path / STORE_FILE) as reader:
+            info = RunInfo(key="r", path="r", name="r", finished=run.finished)
+            assert str(repro_command(run.path, info, reader.meta().get("command"))).startswith(words)
