@@ -30,6 +30,8 @@ COMMANDS = {
         "Serve a model to other programs: an OpenAI-compatible endpoint, tokens included.",
     ),
     "train": ("train_command:train_command", "Train a checkpoint in any environment by reinforcement learning."),
+    "sft": ("finetune_command:sft_command", "Train a checkpoint on conversations: a file, or what a run has stored."),
+    "dpo": ("finetune_command:dpo_command", "Train a checkpoint on pairs of a better and a worse answer."),
     "runs": ("inspect:runs_command", "List the runs in a folder."),
     "compare": ("inspect:compare_command", "Compare two evaluations: which is better, and on which tasks?"),
     "studio": (
@@ -38,7 +40,7 @@ COMMANDS = {
     ),
     "ctl": ("inspect:control_command", "Pause, resume or stop a running evaluation or training run."),
     "show": ("inspect:show_command", "List a run's rollouts, or read one of them."),
-    "export": ("export:export_command", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
+    "export": ("export:export_command", "Write a run's rollouts for other programs: jsonl, sft, dpo, atif, parquet."),
     "serve-env": ("serve:serve_env_command", "Serve an environment over OpenEnv's WebSocket protocol."),
     "new": ("authoring:new_command", "Create a package for your environment."),
     "check": ("authoring:check_command", "Check that an environment keeps its contract."),

@@ -26,7 +26,7 @@ FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5
 CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
-    **dict.fromkeys(("result_tasks",), 1),
+    **dict.fromkeys(("result_tasks", "epochs", "batch_tokens"), 1),
     **dict.fromkeys(("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs"), 1),
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
@@ -35,6 +35,7 @@ MINIMA = {
             "max_staleness",
             "kl",
             "kl_target",
+            "micro_batch_tokens",
             "entropy",
             "lora",
             "weight_decay",
@@ -49,7 +50,7 @@ MINIMA = {
     ),
 }
 ABOVE_ZERO = ("temperature", "lr", "max_grad_norm", "critic_lr", "dpo_beta", "top_p")
-SHARES = ("lr_end", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
+SHARES = ("lr_end", "eval_share", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
 """Fields from 0 to 1."""
 
 
@@ -215,6 +216,10 @@ class TrainConfig:
     """Share of the old in the moving average of the weights, which is evaluated and saved. 0: off."""
     micro_batch: int = 64
     """Samples per backward pass, at most; less needs less memory."""
+    micro_batch_tokens: int = 0
+    """Tokens per backward pass, at most, packed without padding where the model can read them so. 0: no such bound."""
+    recompute_activations: bool = False
+    """A layer's activations are computed again in the backward pass instead of being kept: less memory, more time."""
 
     # Evaluation and checkpoints
     eval_every: int = 25
@@ -250,8 +255,6 @@ class TrainConfig:
     """Longest conversation that a server takes, in tokens. 0: the model's own bound."""
     processes: int = 1
     """Processes that hold the sharded weights of fsdp."""
-    recompute: bool = False
-    """fsdp: a layer's activations are computed again in the backward pass instead of being kept."""
 
     # Run
     seed: int = 0
@@ -261,7 +264,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
-            if wrong := _wrong_value(name, value):
+            if wrong := wrong_value(name, value, _HINTS):
                 raise UsageError(f"{name} is {value!r}, and must be {wrong}")
         if self.fresh_width % self.fresh_head_width:
             raise UsageError(f"fresh_width is {self.fresh_width}, and must be a multiple of {self.fresh_head_width}")
@@ -366,9 +369,9 @@ class TrainConfig:
 _HINTS = get_type_hints(TrainConfig)
 
 
-def _wrong_value(name: str, value: Any) -> str:
-    """What a field of TrainConfig must be instead of this value; empty where the value is right."""
-    hint = _HINTS.get(name)
+def wrong_value(name: str, value: Any, hints: Mapping[str, Any]) -> str:
+    """What a field of a configuration must be instead of this value; empty where the value is right."""
+    hint = hints.get(name)
     if get_origin(hint) is Literal and value not in get_args(hint):
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     if hint in (int, float) and (isinstance(value, bool) or not isinstance(value, int if hint is int else int | float)):

@@ -39,7 +39,6 @@ def check_engine(config: TrainConfig) -> None:
             for name, default in OF_SERVERS.items()
         },
         "processes": not sharded and config.processes > 1,
-        "recompute": not sharded and config.recompute,
     }
     for name, wrong in unread.items():
         if wrong:
