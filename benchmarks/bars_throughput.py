@@ -27,7 +27,7 @@ from benchmarks.bar import Bar
 from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher, worth_learning
 from wanderlust.environments.tictactoe.prompts import BOARD_VIEWS, COMPACT_WORDING, view_trajectory
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
-from wanderlust.recipes.tictactoe import FULL_DEMO
+from wanderlust.recipes.tictactoe import FULL_DEMO, QUICK_DEMO
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
@@ -72,7 +72,7 @@ def taught() -> tuple[Any, Any]:
     """The demo's model and tokenizer after a short imitation of the teacher: most of its moves are legal."""
     games = [g.rollouts[0] for g in asyncio.run(collect(tictactoe_teacher(), tasks_of(TEACHER_GAMES)))]
     tokenizer = fresh_tokenizer(message.content for game in games for message in game.trajectory.messages)
-    model = fresh_model(tokenizer, FULL_DEMO.shape, seed=0)
+    model = fresh_model(tokenizer, QUICK_DEMO.shape, seed=0)
     renderer = LocalPolicy.of(model, tokenizer).renderer
     samples = [
         imitation_sample(view_trajectory(game, view, COMPACT_WORDING), renderer, context=FULL_DEMO.sft_context_weight)

@@ -11,6 +11,7 @@ from wanderlust.training.checkpoint import Run
 
 TINY = DemoConfig(
     seed=3,
+    fresh_width=64,
     group_size=4,
     sft_episodes=40,
     sft_steps=60,

@@ -64,14 +64,14 @@ class DemoConfig(TrainConfig):
     policy: str = FRESH_POLICY
     sft_episodes: int = 200
     """Games the teacher plays; the lost ones are not imitated."""
-    sft_steps: int = 350
+    sft_steps: int = 250
     sft_batch: int = 16
     sft_lr: float = 3e-3
     fresh_positions: int = 512
     algorithm: str = "cispo-tree"
     max_tokens: int = 12
     """Bound of an answer; a well-formed one has 7 tokens."""
-    steps: int = 500
+    steps: int = 260
     tasks_per_step: int = 48
     updates_per_step: int = 2
     lr: float = 7e-4
@@ -79,14 +79,15 @@ class DemoConfig(TrainConfig):
     lr_warmup_steps: int = 10
     lr_end: float = 0.05
     eval_every: int = 50
-    implementation: Literal["own", "transformers"] = "transformers"
+    fresh_width: int = 128
+    """Twice the default: it learns in half of the steps, and a step takes little longer (docs/decisions/0006)."""
     exploring_starts: int = 2
     """Rollouts of every group whose first move is a random legal one."""
     max_random_share: float = 1.0
     """The opponents' share of random moves spans 0 to this."""
     whole_games_share: float = 0.33
     """Share of groups that play whole games; the others start in positions met before."""
-    ramp_steps: int = 250
+    ramp_steps: int = 80
     """Steps until the weakest opponents play at random; in the first one all play perfectly."""
 
     @property
@@ -96,7 +97,9 @@ class DemoConfig(TrainConfig):
 
 
 FULL_DEMO = DemoConfig()
-QUICK_DEMO = DemoConfig(sft_steps=300, steps=12, tasks_per_step=32, eval_every=12, ema_decay=0.8, ramp_steps=12)
+QUICK_DEMO = DemoConfig(
+    fresh_width=64, sft_steps=300, steps=12, tasks_per_step=32, eval_every=12, ema_decay=0.8, ramp_steps=12
+)
 
 
 class DemoReplica(Replica):
