@@ -17,6 +17,7 @@ from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, Unknown
 
 from wanderlust import __version__
 from wanderlust._lazy import missing_package
+from wanderlust.cli.options import note_given
 from wanderlust.cli.output import print_note, replace_unencodable, reserve_stdout_for_json
 from wanderlust.errors import UsageError, WanderlustError
 
@@ -70,6 +71,7 @@ def build(*, overview: bool = True) -> App:
             negative=(), show_default=lambda default: None if default is False or default == "" else default
         ),
         suppress_keyboard_interrupt=False,
+        config=note_given,
     )
     for name, (place, line) in COMMANDS.items():
         app.command(f"wanderlust.cli.{place}", name=name, **({"help": line} if overview else {}))

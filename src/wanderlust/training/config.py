@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import cos, pi
+from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 from wanderlust.environment import Environment
@@ -18,6 +19,7 @@ from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
+from wanderlust.training.config_file import read_settings, settings_as_toml
 
 Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp"]
 FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5e-3}
@@ -31,8 +33,9 @@ MINIMA = {
     **dict.fromkeys(
         (
             "max_staleness",
-            "micro_batch_tokens",
             "kl",
+            "kl_target",
+            "micro_batch_tokens",
             "entropy",
             "lora",
             "weight_decay",
@@ -89,10 +92,27 @@ class TrainConfig:
         3e-05
     """
 
+    # Model
     env: Environment | str = ""
     """The environment, or its `package.module:Name`; `train` fills it in."""
     policy: str = ""
     """Initial policy: a run or checkpoint folder, smollm2 (a pretrained model), or fresh (a new small model)."""
+    fresh_width: int = 64
+    """Width of a fresh model, a multiple of its heads' width."""
+    fresh_head_width: int = 16
+    """Width of an attention head of a fresh model. vLLM on processors needs 32 or more."""
+    fresh_layers: int = 2
+    """Layers of a fresh model."""
+    fresh_positions: int = 1024
+    """Longest context of a fresh model, in tokens."""
+    lora: int = 0
+    """Rank of low-rank adapters that are trained instead of the weights. 0: trains the weights."""
+    device: str = "cpu"
+    """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
+    precision: Precision = "fp32"
+    """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
+    implementation: Literal["own", "transformers"] = "own"
+    """own: the Llama family by this project's forward pass, samples with a common prefix as a tree. Or transformers."""
 
     # Supervised warm-up (SFT) on episodes of the environment's teacher, before reinforcement learning
     sft_episodes: int = 0
@@ -107,14 +127,6 @@ class TrainConfig:
     """Learning rate of SFT. 0: 5e-3 for a fresh model, else 1e-3."""
     sft_context_weight: float = 0.3
     """Loss weight of context tokens in the SFT of a fresh model, where answer tokens have 1."""
-    fresh_width: int = 64
-    """Width of a fresh model, a multiple of its heads' width."""
-    fresh_head_width: int = 16
-    """Width of an attention head of a fresh model. vLLM on processors needs 32 or more."""
-    fresh_layers: int = 2
-    """Layers of a fresh model."""
-    fresh_positions: int = 1024
-    """Longest context of a fresh model, in tokens."""
 
     # Rollouts
     tasks_per_step: int = 32
@@ -140,6 +152,8 @@ class TrainConfig:
     """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     kl: float = 0.0
     """Weight of the KL divergence to the model that RL starts from. 0: off."""
+    kl_target: float = 0.0
+    """KL divergence per token to which that weight is adapted, step by step (arXiv 1909.08593). 0: it stays."""
     kl_into: Literal["loss", "reward"] = "loss"
     """Whether the KL divergence is added to the loss or to the reward."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
@@ -200,8 +214,6 @@ class TrainConfig:
     """Longer gradients are scaled down to this norm."""
     ema_decay: float = 0.95
     """Share of the old in the moving average of the weights, which is evaluated and saved. 0: off."""
-    lora: int = 0
-    """Rank of low-rank adapters that are trained instead of the weights. 0: trains the weights."""
     micro_batch: int = 64
     """Samples per backward pass, at most; less needs less memory."""
     micro_batch_tokens: int = 0
@@ -249,12 +261,6 @@ class TrainConfig:
     """Random seed."""
     shards: int = 2
     """Pieces that a batch is cut into; as many workers have work. Part of what a seed determines."""
-    device: str = "cpu"
-    """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
-    precision: Precision = "fp32"
-    """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
-    implementation: Literal["own", "transformers"] = "own"
-    """own: the Llama family by this project's forward pass, samples with a common prefix as a tree. Or transformers."""
 
     def __post_init__(self) -> None:
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
@@ -329,6 +335,22 @@ class TrainConfig:
             for name, value in plain.items()
         }
         return {**named, "env": self.env_name}
+
+    def to_toml(self) -> str:
+        """Every setting as the text of a TOML file, which `load` reads."""
+        return settings_as_toml(self.as_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The configuration in a TOML file (docs/training.md); settings that it leaves out have their defaults.
+
+        UsageError in one line, which names the file, for what is not TOML and for a setting or value there is not.
+        """
+        settings = read_settings(Path(path), [field.name for field in fields(cls)])
+        try:
+            return cls.from_dict(settings)
+        except (UsageError, ValueError) as error:
+            raise UsageError(f"{path}: {error}") from error
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:

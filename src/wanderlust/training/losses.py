@@ -21,6 +21,8 @@ Clip = Literal["unclipped", "reinforce", "ppo", "cispo", "masked", "preference"]
 RatioLevel = Literal["token", "sequence", "mean"]
 Normaliser = Literal["tokens", "sequences", "constant"]
 KLEstimator: TypeAlias = Literal["k1", "k2", "k3"]
+MAX_KL_ERROR, KL_ADAPTATION = 0.2, 0.1
+"""Bound of the relative error of a KL divergence that one step corrects, and the share of it that is corrected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +51,17 @@ class KL:
     weight: float
     estimator: KLEstimator = "k3"
     into: Literal["loss", "reward"] = "loss"
+    target: float = 0.0
+    """Divergence per token to which the weight is adapted after each step; 0: it stays."""
+
+    def adapted(self, divergence: float) -> KL:
+        """The same with a weight nearer to the target (Ziegler et al. 2019), after a step with this one."""
+        error = min(max(divergence / self.target - 1, -MAX_KL_ERROR), MAX_KL_ERROR)
+        return replace(self, weight=self.weight * (1 + KL_ADAPTATION * error))
 
     def __post_init__(self) -> None:
+        if self.target and self.into == "reward":
+            raise UsageError("a target adapts the weight of a KL divergence in the loss: set kl_into to loss")
         if self.into == "loss" and self.estimator == "k1":
             raise UsageError("k1 as a loss has no gradient on average: take k2 or k3, or put it into the reward")
 
