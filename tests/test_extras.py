@@ -105,6 +105,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("eval mine.py:symbolically --policy mine.py:say_two", "math"),
         ("eval mine.py:from_parquet --policy mine.py:say_two", "parquet"),
         ("export runs/one --to parquet", "parquet"),
+        ("sft runs/one --policy fresh", "train"),
         ("studio --no-open --port 0", "studio"),
         ("studio runs --export site", "studio"),
     ],

@@ -250,3 +250,13 @@ def test_micro_batches_by_tokens_and_recomputation_are_settings_of_rl(tmp_path: 
     start = weights_of(load_pretrained(tmp_path / "start")[0])
     assert float((weights[0] - start).norm()) > 0.01
     assert float((weights[0] - weights[1]).norm()) < 1e-3 * float((weights[0] - start).norm())
+
+
+def test_lines_with_dense_masks_are_short_and_rows_are_as_asked() -> None:
+    lengths = {
+        kind: [batch.tokens for batch in computer(kind, micro_batch_tokens=900, micro_batch=999).batches(samples)]
+        for samples in [samples_of(prompts=2, siblings=40)]
+        for kind in ("gemma3", "lfm2")
+    }
+    assert 400 < max(lengths["gemma3"]) <= gradient_module.DENSE_LINE_TOKENS + 60
+    assert gradient_module.DENSE_LINE_TOKENS + 60 < max(lengths["lfm2"]) <= 900

@@ -387,5 +387,9 @@ def wrong_value(name: str, value: Any, hints: Mapping[str, Any]) -> str:
 
 def default_workers(device: str = "cpu") -> int:
     """Worker processes of a run that names no number: 2, or 1 on one core and on a GPU; no figure depends on it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if device.startswith("cuda") else min(2, cores)
+    return 1 if device.startswith("cuda") else min(2, usable_cores())
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext
@@ -39,6 +38,7 @@ from wanderlust.tasks.datasets import Row
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import BEST_CHECKPOINT, TRAINER_FOLDER, Run, load_config, load_state, save_state
+from wanderlust.training.config import usable_cores
 from wanderlust.training.conversations import (
     Examples,
     data_rows,
@@ -221,7 +221,7 @@ def _prepare(config: FinetuneConfig, folder: Path) -> tuple[Any, Any, Examples]:
     few = model.num_parameters() < MAX_ONE_THREAD_PARAMETERS
     one_thread()
     if config.threads or not few:
-        torch.set_num_threads(config.threads or os.cpu_count() or 1)
+        torch.set_num_threads(config.threads or usable_cores())
     renderer = Renderer(tokenizer)
     longest = config.max_context or int(getattr(model.config, "max_position_embeddings", 0) or 2**31)
     examples = Examples()

@@ -44,6 +44,8 @@ CLIP_FRACTION_TOLERANCE = 0.2
 
 MAX_LOGITS = 2**25
 """Numbers in one piece of logits, 128 MiB in fp32; a micro-batch whose logits are more is computed piece by piece."""
+DENSE_LINE_TOKENS = 512
+"""Longer lines of a model that `transformers` reads with dense masks take longer than rows: 2.5 times at 4,096."""
 _TERM_SUMS = ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl")
 SUMMED_FIELDS = (*_TERM_SUMS, "pairs", "wins", "chosen", "rejected")
 """Fields of LossSums that add up over shards and processes."""
@@ -197,16 +199,23 @@ class GradientComputer:
             self.trunk.recompute = recompute
         self.packs = bool(micro_batch_tokens) and self.head is not None and (own or supports_packing(model))
 
+    @property
+    def line_tokens(self) -> int:
+        """Tokens of a pass; few in a packed line of which attention computes the whole square."""
+        sparse = isinstance(self.trunk, FastLlama) or "flash" in str(self.model.config._attn_implementation)
+        bounded = self.packs and not sparse
+        return min(self.micro_batch_tokens, DENSE_LINE_TOKENS) if bounded else self.micro_batch_tokens
+
     def batches(self, samples: Sequence[Sample]) -> Iterator[Batch]:
         """The micro-batches of some samples."""
         if self.packs:
             shares = isinstance(self.trunk, FastLlama)
-            for line in packed_lines(samples, tokens=self.micro_batch_tokens, shares=shares):
+            for line in packed_lines(samples, tokens=self.line_tokens, shares=shares):
                 yield collate(line, self.loss, packed_input(line, shares=shares))
         elif self.trees and not self.micro_batch_tokens:
             yield from prefix_tree_batches(samples, self.loss, size=self.micro_batch)
         else:
-            yield from microbatches(samples, self.loss, size=self.micro_batch, tokens=self.micro_batch_tokens)
+            yield from microbatches(samples, self.loss, size=self.micro_batch, tokens=self.line_tokens)
 
     def gradient(self, samples: Sequence[Sample], totals: BatchTotals | None = None) -> Gradient:
         """Gradient of the summed loss over `samples`; no samples give zeros.

@@ -247,7 +247,7 @@ class _ShardedGradientComputer(GradientComputer):
         rank, world = rank_and_world_size()
         sums = LossSums(totals=BatchTotals.of(samples, self.loss))
         scales = max(totals.rl, 1.0) / max(totals.ce, 1.0), max(totals.rl, 1.0) / max(totals.tokens, 1.0)
-        for piece in length_sorted_batches(samples, self.micro_batch * world, tokens=self.micro_batch_tokens * world):
+        for piece in self._pieces(samples):
             mine = [sample for unit in piece[rank::world] for sample in unit]
             if mine:
                 self._backward(self._collated(mine), sums, scales)
@@ -256,29 +256,37 @@ class _ShardedGradientComputer(GradientComputer):
                 nothing.backward()  # type: ignore[no-untyped-call]
         return sums
 
+    def _pieces(self, samples: Sequence[Sample]) -> Iterator[list[list[Sample]]]:
+        """What all processes read in one pass."""
+        world = rank_and_world_size()[1]
+        return length_sorted_batches(samples, self.micro_batch * world, tokens=self.line_tokens * world)
+
     def _collated(self, samples: Sequence[Sample]) -> Batch:
-        """One pass: a packed line where the model reads them, else rows."""
-        if not self.packs:
-            return collate(samples, self.loss)
-        line = sorted(samples, key=lambda sample: sample.ids)
-        return collate(line, self.loss, packed_input(line, shares=False))
+        """One pass: a packed line where the model reads them, else rows; `_ordered` is the order of its samples."""
+        line = self._ordered(samples)
+        return collate(line, self.loss, packed_input(line, shares=False) if self.packs else None)
+
+    def _ordered(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        return sorted(samples, key=lambda sample: sample.ids) if self.packs else samples
 
     @torch.no_grad()
     def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probability of every trained token (else 0), per sample and token, in every process."""
         rank, world = rank_and_world_size()
         rows: dict[int, list[float]] = {}
-        order = sorted((n for n, s in enumerate(samples) if s.ids), key=lambda n: len(samples[n].ids))
-        for start in range(0, len(order), self.micro_batch * world):
-            piece = order[start : start + self.micro_batch * world]
-            mine = piece[rank::world] or piece[:1]  # all take part in every pass
-            values = iter(self.logprobs(collate([samples[n] for n in mine], self.loss))[0].tolist())
-            for n in mine:
-                rows[n] = [0.0] * len(samples[n].ids)
-                for i in samples[n].trained_positions:
-                    rows[n][i] = next(values)
+        numbers: dict[int, list[int]] = {}
+        for n, sample in enumerate(samples):
+            numbers.setdefault(id(sample), []).append(n)
+        for piece in self._pieces(samples):
+            mine = [s for unit in piece[rank::world] or piece[:1] for s in unit]  # all take part in every pass
+            values = iter(self.logprobs(self._collated(mine))[0].tolist())
+            for sample in self._ordered(mine):
+                row = [0.0] * len(sample.ids)
+                for i in sample.trained_positions:
+                    row[i] = next(values)
+                rows |= dict.fromkeys(numbers[id(sample)], row)
         gathered = dict(all_gather(list(rows.items())))
-        return [gathered.get(n, [0.0] * len(sample.ids)) for n, sample in enumerate(samples)]
+        return [list(gathered.get(n, [0.0] * len(sample.ids))) for n, sample in enumerate(samples)]
 
 
 def length_sorted_batches(samples: Sequence[Sample], size: int, *, tokens: int = 0) -> Iterator[list[list[Sample]]]:
