@@ -14,6 +14,7 @@ from wanderlust.policies.chat_template import PrefixWarning, Renderer
 from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
 from wanderlust.policies.local.inference_engine import NGramSpeculator
 from wanderlust.policies.local.kv_cache import BatchedKVCache
+from wanderlust.policies.streaming_text import StopTexts
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, system, user
 
@@ -184,6 +185,63 @@ def test_stop_texts_and_length() -> None:
     assert cut.finish == "stop"
     assert cut.message.content.endswith(text)
     assert first.message.content.startswith(cut.message.content)
+
+
+LETTERS = fresh_tokenizer(["ab cd"])
+"""Every other character is several tokens, one a byte."""
+
+
+@pytest.mark.parametrize("stop", ["END", "é", "\u4f60\u597d", "a\U0001f642", "b END", "\ufffd", "never"])
+def test_a_stop_text_is_found_where_the_whole_text_first_has_it(stop: str) -> None:
+    text = "ab cd ab\u4f60 \u597d \U0001f642a\u4f60\u597d EN b END é a\U0001f642 " * 2
+    ids = LETTERS.encode(text, add_special_tokens=False)
+    rng = random.Random(stop)
+    for _ in range(20):  # whole characters, halves of them, and bytes that are none
+        mixed = [rng.choice(ids) if rng.random() < 0.2 else token for token in ids]
+        wanted = next((n for n in range(1, len(mixed) + 1) if stop in LETTERS.decode(mixed[:n])), None)
+        search = StopTexts(LETTERS.decode, ["\0", stop])
+        found = next((n for n in range(1, len(mixed) + 1) if search.found(mixed[:n])), None)
+        assert found == wanted
+
+
+@pytest.mark.parametrize("text", ["ab cd " * 200, "\u4f60\u597d" * 200, None])
+def test_a_search_for_stop_texts_decodes_each_token_a_few_times(text: str | None) -> None:
+    """None: bytes that never make a character."""
+    half = LETTERS.encode("\u4f60", add_special_tokens=False)[1]
+    ids = [half] * 1000 if text is None else LETTERS.encode(text, add_special_tokens=False)
+    decoded = []
+
+    def decode(some: Sequence[int]) -> str:
+        decoded.append(len(some))
+        return str(LETTERS.decode(some))
+
+    search = StopTexts(decode, ["END"])
+    assert not any(search.found(ids[:n]) for n in range(1, len(ids) + 1))
+    assert sum(decoded) < (32 if text is None else 9) * len(ids)
+    assert max(decoded) < 32
+
+
+def test_the_engine_decodes_no_answer_again_for_stop_texts() -> None:
+    policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=200, stop=("never",)))
+    decoded = []
+
+    def decode(some: Sequence[int]) -> str:
+        decoded.append(len(some))
+        return str(TOKENIZER.decode(some))
+
+    policy.engine.decode, policy.engine.end_ids = decode, frozenset()
+    done = asyncio.run(policy.complete([user("hi")], key="a"))
+    assert done.tokens is not None
+    assert len(done.tokens.completion) == 200
+    assert sum(decoded) < 12 * 200
+
+
+def test_a_tokenizer_whose_words_change_the_text_before_them_is_decoded_whole() -> None:
+    def decode(ids: Sequence[int]) -> str:
+        return "".join("ab."[token] + " " for token in ids).replace(" .", ".")
+
+    search = StopTexts(decode, ["b.", "a.."])
+    assert [search.found([0, 1, 0, 2, 2][:n]) for n in range(1, 6)] == [False, False, False, False, True]
 
 
 def test_a_context_that_does_not_fit_is_said_and_hurts_nobody_else() -> None:

@@ -17,6 +17,7 @@ from wanderlust.errors import ContextFull, PolicyFailure, WanderlustError, bound
 from wanderlust.policies.base import OnTokens, SamplingOptions
 from wanderlust.policies.local.kv_cache import KVCache, kv_cache_for
 from wanderlust.policies.local.rows import Context
+from wanderlust.policies.streaming_text import StopTexts
 
 NGRAM_TOKENS = 3
 """Ids that a guess looks back on."""
@@ -124,6 +125,7 @@ class SamplingRequest:
     finish: str = ""
     on_tokens: OnTokens | None = None
     """Receives the tokens so far after every pass."""
+    stops: StopTexts | None = None
 
 
 @dataclass(slots=True)
@@ -181,7 +183,10 @@ class Engine:
         context.append(new)
         self._idle.pop(context, None)
         done = asyncio.get_running_loop().create_future()
-        request = SamplingRequest(context, sampling, key, done, speculator or NGramSpeculator(), on_tokens=on_tokens)
+        stops = StopTexts(self.decode, sampling.stop) if sampling.stop else None
+        request = SamplingRequest(
+            context, sampling, key, done, speculator or NGramSpeculator(), on_tokens=on_tokens, stops=stops
+        )
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -291,10 +296,8 @@ class Engine:
     def _finish(self, request: SamplingRequest, token: int) -> str:
         if token in self.end_ids:
             return "stop"
-        if request.sampling.stop:
-            text = self.decode(request.sampled)
-            if any(stop in text for stop in request.sampling.stop):
-                return "stop"
+        if request.stops is not None and request.stops.found(request.sampled):
+            return "stop"
         full = len(request.context.ids) >= self.max_positions
         return "length" if full or len(request.sampled) >= request.sampling.max_tokens else ""
 
