@@ -189,6 +189,7 @@ def test_what_an_engine_cannot_do_is_refused_before_anything_starts(start: Path,
         ({"engine_url": url}, "engine_url is not read by the engine local"),
         ({"engine": "vllm", "engine_url": url, "servers": 2}, "servers is not read with engine_url"),
         ({"engine": "vllm", "engine_url": url, "processes": 2}, "processes is not read"),
+        ({"engine": "vllm", "engine_url": url, "cache_gib": 1.0}, "cache_gib is not read"),
         ({"engine": "vllm", "engine_url": f"{url}, http://127.0.0.1:9/v1"}, "no vLLM server answers at .*:9/v1/models"),
     ):
         config = replace(settings("local", start, url), **changes)

@@ -29,7 +29,18 @@ MINIMA = {
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
-        ("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last", "result_samples"), 0
+        (
+            "max_staleness",
+            "kl",
+            "entropy",
+            "lora",
+            "cache_gib",
+            "weight_decay",
+            "lr_warmup_steps",
+            "keep_last",
+            "result_samples",
+        ),
+        0,
     ),
     **dict.fromkeys(
         ("max_context", "patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0
@@ -123,6 +134,9 @@ class TrainConfig:
     """Policy versions that a rollout may be old. 0: synchronous, with the same bits for the same seed."""
     concurrency: int = 512
     """Rollouts at once in one process, at most."""
+    cache_gib: float = 0.0
+    """Keys, values and states that a local sampler caches, in GiB, at most; what does not fit is read again. 0: half of
+    the device's memory, divided by the shards."""
 
     # Algorithm and loss
     algorithm: str | Algorithm = "cispo"

@@ -40,6 +40,7 @@ def check_engine(config: TrainConfig) -> None:
         },
         "processes": not sharded and config.processes > 1,
         "recompute": not sharded and config.recompute,
+        "cache_gib": serves and config.cache_gib > 0,
     }
     for name, wrong in unread.items():
         if wrong:
