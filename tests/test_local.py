@@ -9,13 +9,16 @@ import pytest
 import torch
 from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+import toys
 from wanderlust.errors import ContextFull, PolicyFailure
 from wanderlust.policies.chat_template import PrefixWarning, Renderer
 from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
 from wanderlust.policies.local.inference_engine import NGramSpeculator
 from wanderlust.policies.local.kv_cache import BatchedKVCache
 from wanderlust.policies.streaming_text import StopTexts
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Completion, Message, system, user
 
 TEXTS = ["You are X.", "You start.\n012\n345\n678", "O plays 4.\nX12\n3O5\n678", "<think>block</think><move>2</move>"]
@@ -343,6 +346,35 @@ def test_a_template_that_rewrites_earlier_turns_is_detected_and_still_right() ->
         for turn in turns:
             assert turn.tokens is not None
             assert turn.tokens.offset == 0 or "</think>" not in turn.message.content
+
+
+def test_kept_thoughts_are_read_on_with_their_own_probabilities() -> None:
+    model = llama()
+    with pytest.warns(PrefixWarning, match="stay in the context"):
+        policy = LocalPolicy.of(model, template(FORGETFUL), SamplingOptions(max_tokens=6), keeps_answers=True)
+    messages = [user("hi")]
+
+    async def go() -> list[Completion]:
+        out = [policy.force_answer(messages, Message("assistant", "<think>hm</think> ho"), key="k")]
+        for text in ("go on", "and now?"):
+            messages.extend([out[-1].message, user(text)])
+            out.append(await policy.complete(messages, key="k"))
+        return out
+
+    *_, (start, ids, logprobs) = sequence(asyncio.run(go()))
+    assert "<think>hm</think> ho" in TOKENIZER.decode(ids)
+    with torch.no_grad():
+        plain = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    assert [float(plain[n - 1, ids[n]]) for n in range(start, len(ids))] == pytest.approx(logprobs, abs=1e-4)
+
+
+def test_runs_keep_answers_unless_they_are_told_otherwise() -> None:
+    kept, afresh = TrainConfig(), TrainConfig(earlier_answers="template")
+    assert [
+        Replica(toys.fresh(0), toys.TOKENIZER, toys.Twice(), config=c).policy.renderer.keeps_answers
+        for c in (kept, afresh)
+    ] == [True, False]
+    assert afresh.as_dict()["earlier_answers"] == "template"
 
 
 def test_given_words_become_part_of_the_conversation() -> None:

@@ -128,6 +128,9 @@ class TrainConfig:
     before the cut."""
     max_tokens: int = 256
     """Tokens of one answer at most."""
+    earlier_answers: Literal["sampled", "template"] = "sampled"
+    """Where the chat template rewrites earlier turns, as when it drops reasoning. sampled: they stay in the context as
+    they were sampled, and an episode is one sequence. template: each turn is rendered afresh, a sequence of its own."""
     curriculum: str | Curriculum = ""
     """Next tasks: uniform, stratified, band, learnability or exit,share=0.3. Empty: the environment's order."""
     max_staleness: int = 0
@@ -282,6 +285,11 @@ class TrainConfig:
     def fast(self) -> bool:
         """Whether this project's own forward pass is used where it can be (decision 0019)."""
         return self.implementation == "own"
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether earlier answers stay in the context as they were sampled."""
+        return self.earlier_answers == "sampled"
 
     @property
     def sampling(self) -> SamplingOptions:

@@ -197,7 +197,7 @@ def _played_here(
     whole_model: Callable[..., Awaitable[Any]],
 ) -> TrainingSetup:
     """Episodes in this process, whoever samples; ahead of the trainer where rollouts may be stale."""
-    env, renderer = config.make_env(), Renderer(tokenizer)
+    env, renderer = config.make_env(), Renderer(tokenizer, keeps_answers=config.keeps_answers)
     method, context = _bound(config, start, tokenizer)
 
     def sampling_policy(seed: int) -> TokenPolicy:

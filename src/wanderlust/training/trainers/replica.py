@@ -57,6 +57,7 @@ class Replica:
             seed=config.seed,
             fast=config.fast,
             cache_bytes=cache_bytes(config, model.device),
+            keeps_answers=config.keeps_answers,
         )
         lent = make_context(config, partial(copy.deepcopy, model), load_teacher=teacher)
         self.algorithm = bind_algorithm(configured_algorithm(config), lent)
