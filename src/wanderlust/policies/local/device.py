@@ -80,6 +80,21 @@ def memory_of(device: Any) -> int:
     return min(bounds)
 
 
+def available_memory(device: str) -> int:
+    """Bytes that nobody uses: on the GPU, or on this machine and in this process's control group."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(torch.device(device))[0])
+    free = [memory_of(device)]
+    with suppress(OSError, IndexError, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    for bound in MEMORY_BOUNDS:
+        with suppress(OSError, ValueError):
+            used = bound.with_name("memory.current" if bound.name == "memory.max" else "memory.usage_in_bytes")
+            free.append(int(bound.read_text()) - int(used.read_text()))
+    return min(free)
+
+
 def one_thread() -> None:
     """One core per process: idle threads that spin cost more than they bring on small models."""
     torch.set_num_threads(1)
