@@ -149,7 +149,8 @@ def test_a_conversation_that_does_not_fit_the_bound_is_full() -> None:
         engine_of(model, cache_bytes=100 * by_position)
 
 
-def test_long_rows_are_given_back() -> None:
+def test_large_pools_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wanderlust.policies.local.kv_cache.MAX_IDLE_POOL_BYTES", 2**16)
     engine = engine_of(made("llama"))
     sampler = LocalSampler(engine)
     asyncio.run(sampler.sample(prompts([1000])[0], SamplingOptions(max_tokens=2), key=1, session="a"))
@@ -157,8 +158,7 @@ def test_long_rows_are_given_back() -> None:
     assert isinstance(cache, BatchedKVCache)
     assert cache.size > 1000 * cache._row_bytes()[0]
     sampler.release("a")
-    assert cache.size < 200 * 16 * cache._row_bytes()[0]
-    assert 1024 not in cache.pools
+    assert not cache.pools
 
 
 def test_a_runs_setting_bounds_its_samplers_and_is_recorded() -> None:

@@ -58,8 +58,8 @@ class _RmsNorm(torch.autograd.Function):
         unit, gradient, wide = x.float() * scale, gradient.float(), weight.float()
         shares = gradient * unit
         mean = torch.mv(shares.flatten(0, -2), wide).div_(x.shape[-1]).view_as(scale)
-        out = (gradient * wide).addcmul_(unit, mean, value=-1).mul_(scale)
         whole = shares.flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        out = torch.mul(gradient, wide, out=shares).addcmul_(unit, mean, value=-1).mul_(scale)
         return out.to(x.dtype), whole, None
 
 
@@ -96,8 +96,28 @@ class _Rotary(torch.autograd.Function):
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """SwiGLU's activation (arXiv 2002.05202). Without gradients it overwrites both arguments."""
     if torch.is_grad_enabled():
-        return functional.silu(gate) * up
+        out: Tensor = _SwiGlu.apply(gate, up)  # type: ignore[no-untyped-call]
+        return out
     return functional.silu(gate, inplace=True).mul_(up)
+
+
+class _SwiGlu(torch.autograd.Function):
+    """Its backward pass writes over what was saved: new memory for tensors of this size costs as much as the sums."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+        gate, up = inputs
+        activated = functional.silu(gate)
+        ctx.save_for_backward(gate, up, activated)
+        return activated * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up, activated = ctx.saved_tensors
+        torch.mul(gradient, up, out=up)
+        torch.ops.aten.silu_backward.grad_input(up, gate, grad_input=gate)
+        return gate, activated.mul_(gradient)
 
 
 FAST_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")

@@ -35,6 +35,9 @@ from wanderlust.policies.local.sampler_trial import RecomputedContexts, first_ri
 MIN_SHARED_PREFIX_TOKENS = 64
 """Equal first ids of new contexts (rules, examples) from which on they are read once for all."""
 
+MAX_IDLE_POOL_BYTES = 2**26
+"""A pool of at most this size stays when its last conversation ends."""
+
 
 class BatchedKVCache:
     """A batched cache of keys and values, and of the states of convolutions and linear attention.
@@ -183,12 +186,12 @@ class BatchedKVCache:
                     own.copy_rows(theirs, *rows)
 
     def free(self, context: Context) -> None:
-        """Forget a context. A pool of long rows without any gives its memory back."""
+        """Forget a context. A large pool without any gives its memory back; new memory takes time."""
         if context.row < 0:
             return
         pool = self.pools[context.capacity]
         pool.drop(context)
-        if not pool.contexts and pool.table.positions > MIN_ROW_POSITIONS:
+        if not pool.contexts and pool.size > MAX_IDLE_POOL_BYTES:
             del self.pools[pool.table.positions]
 
     def _assign_rows(self, contexts: Sequence[Context]) -> None:
