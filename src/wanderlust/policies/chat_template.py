@@ -103,7 +103,7 @@ class Renderer:
         self.end_ids = frozenset(
             {int(tokenizer.eos_token_id), *(added[name] for name in (_END_OF_MESSAGE,) if name in added)}
         )
-        self._ends = [str(tokenizer.decode([end])) for end in sorted(self.end_ids)]
+        self.end_texts = [str(tokenizer.decode([end])) for end in sorted(self.end_ids)]
         self._escaper = SpecialTokenEscaper(tokenizer)
         self.tool_call_format, self._shows_calls = self._detect_call_format()
         self._probe = self.text(_PROBE, asks=False)
@@ -113,11 +113,11 @@ class Renderer:
             raise PolicyFailure("the chat template does not write what the assistant said")
         self.closing = closing
         self.appends = self._appends()
-        self._encode = lru_cache(TEXT_CACHE_ENTRIES)(self._escaper.encode)
+        self.encode = lru_cache(TEXT_CACHE_ENTRIES)(self._escaper.encode)
         self._decode = lru_cache(TEXT_CACHE_ENTRIES)(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)))
         self._piece = lru_cache(TEXT_CACHE_ENTRIES)(self._piece_after)
         self._results = lru_cache(TEXT_CACHE_ENTRIES)(self._results_after)
-        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(lambda messages: self._encode(self.text(messages)))
+        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(lambda messages: self.encode(self.text(messages)))
 
     def start(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Render a whole context that asks for an answer. PolicyFailure where the template refuses it."""
@@ -125,7 +125,7 @@ class Renderer:
             return self._opening(tuple(messages))
         if self.tool_call_format is None:
             warnings.warn(_UNKNOWN, ToolsWarning, stacklevel=3)
-        return self._encode(self.text(messages, tools))
+        return self.encode(self.text(messages, tools))
 
     def extend(self, context: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
         """Render the ids that follow a context which ends in the sampled answer `context[-1]`, up to the next answer.
@@ -145,7 +145,7 @@ class Renderer:
         before, after = self.text(context, asks=False), self.text([*context, *new])
         opening = self.text(context[:-1])
         if after.startswith(before) and before.startswith(opening + context[-1].content):
-            return self._encode(self._tail(self.closing, closed) + after[len(before) :])
+            return self.encode(self._tail(self.closing, closed) + after[len(before) :])
         return self._after_kept_answer(context, new, closed=closed) if self.keeps_answers else None
 
     def _after_kept_answer(
@@ -155,15 +155,15 @@ class Renderer:
         stand_in = assistant(_ANSWER, *context[-1].tool_calls)
         _, found, rest = self.text([*context[:-1], stand_in, *new]).partition(_ANSWER)
         if context[-1].tool_calls:
-            at = min((place for end in self._ends if (place := rest.find(end)) >= 0), default=-1)
+            at = min((place for end in self.end_texts if (place := rest.find(end)) >= 0), default=-1)
             rest, found = rest[max(at, 0) :], found if at >= 0 else ""
         elif not rest.startswith(self.closing):
             found = ""
-        return self._encode(self._tail(rest, closed)) if found and _ANSWER not in rest else None
+        return self.encode(self._tail(rest, closed)) if found and _ANSWER not in rest else None
 
     def render_answer(self, answer: Message) -> tuple[int, ...]:
         """Render an answer that was not sampled, with the end-of-turn id."""
-        return (*self._encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
+        return (*self.encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
 
     def parse_answer(self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
         """Decode sampled ids to a message, without the end-of-turn id.
@@ -219,13 +219,13 @@ class Renderer:
         """The rest of a turn's closing after a sampled answer."""
         if not closed:
             return closing
-        for end in self._ends:
+        for end in self.end_texts:
             if closing.startswith(end):
                 return closing[len(end) :]
         return closing
 
     def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
-        return self._encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
+        return self.encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
 
     def _results_after(
         self, calls: tuple[ToolCall, ...], new: tuple[Message, ...], closed: bool
@@ -235,9 +235,9 @@ class Renderer:
         before, after = self.text(called, asks=False), self.text([*called, *new])
         if not after.startswith(before):
             return None
-        end = max((before.rfind(end) for end in self._ends), default=-1)
+        end = max((before.rfind(end) for end in self.end_texts), default=-1)
         closing = before[end:] if end >= 0 else self.closing
-        return self._encode(self._tail(closing, closed) + after[len(before) :])
+        return self.encode(self._tail(closing, closed) + after[len(before) :])
 
     def _detect_call_format(self) -> tuple[ToolCallFormat | None, bool]:
         """The format of the template's calls, and whether the template writes them itself."""

@@ -25,6 +25,8 @@ from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.config_file import CONFIG_TOML
 
 BEST_CHECKPOINT = "best"
 STEP_CHECKPOINT = "step-{:06}"
@@ -40,10 +42,15 @@ class EvalPoint:
 
 def point_metrics(point: Mapping[str, Any]) -> dict[str, float]:
     """All figures of an evaluation by name: rewards by seat, `reward` of the seats that learn, parts, metrics."""
+    return {name: float(estimate["value"]) for name, estimate in point_estimates(point).items()}
+
+
+def point_estimates(point: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """The same with their intervals: `value`, `low`, `high`."""
     rewards = {name: estimate for name, estimate in point["rewards"].items() if estimate is not None}
     named = {**rewards, "reward": point.get("learning_reward", next(iter(rewards.values()), None))}
     parts = {**point["parts"], **point["metrics"]}
-    return {name: float(estimate["value"]) for name, estimate in {**parts, **named}.items() if estimate is not None}
+    return {name: estimate for name, estimate in {**parts, **named}.items() if estimate is not None}
 
 
 def eval_curve(curve: Sequence[Mapping[str, Any]], metric: str) -> list[EvalPoint]:
@@ -190,6 +197,8 @@ class Run:
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.mkdir()
         (draft / CONFIG_FILE).write_text(json.dumps(body, indent=2) + "\n")
+        if isinstance(config, TrainConfig):
+            (draft / CONFIG_TOML).write_text(config.to_toml())
         draft.rename(path)  # so that a folder at `path` always has its config
         return cls(path, RunStore.create(path / STORE_FILE))
 

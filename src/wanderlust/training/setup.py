@@ -48,7 +48,6 @@ def check_engine(config: TrainConfig) -> None:
             for name, default in OF_SERVERS.items()
         },
         "processes": not sharded and config.processes > 1,
-        "recompute": not sharded and config.recompute,
         "cache_gib": serves and config.cache_gib > 0,
     }
     for name, wrong in unread.items():

@@ -36,9 +36,10 @@ from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.policies.base import Precision, SampledTokens, Sampler, SamplingOptions
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training.batch.collate import Batch, BatchTotals, collate, episode_units
+from wanderlust.training.batch.packing import packed_input
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
-from wanderlust.training.gradient import GradientComputer, LossSums
+from wanderlust.training.gradient import SUMMED_FIELDS, GradientComputer, LossSums, transformer_layers
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import Optimizer
 
@@ -128,7 +129,6 @@ def _wait() -> None:
 
 
 T = TypeVar("T")
-SUMMED_FIELDS = ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl")
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """Time that a process waits for the others before it fails."""
 
@@ -204,6 +204,8 @@ class ShardedConfig:
     """Sampling temperature of the rollouts."""
     micro_batch: int = 8
     """Samples that one process reads in one pass."""
+    micro_batch_tokens: int = 0
+    """Tokens that one process reads in one pass, packed where the model can; 0: as many as the samples have."""
     recompute: bool = False
     """Activation checkpointing: a layer's insides are computed again in the backward pass instead of being kept."""
     precision: Precision = "fp32"
@@ -226,7 +228,13 @@ class _ShardedGradientComputer(GradientComputer):
     """A differentiator that reads through the sharded model."""
 
     def __init__(self, model: Any, config: ShardedConfig):
-        super().__init__(model, loss=PolicyLoss(), temperature=config.temperature, micro_batch=config.micro_batch)
+        super().__init__(
+            model,
+            loss=PolicyLoss(),
+            temperature=config.temperature,
+            micro_batch=config.micro_batch,
+            micro_batch_tokens=config.micro_batch_tokens,
+        )
         self.reader = _FsdpModel(model, super().logprobs)
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -239,14 +247,21 @@ class _ShardedGradientComputer(GradientComputer):
         rank, world = rank_and_world_size()
         sums = LossSums(totals=BatchTotals.of(samples, self.loss))
         scales = max(totals.rl, 1.0) / max(totals.ce, 1.0), max(totals.rl, 1.0) / max(totals.tokens, 1.0)
-        for piece in length_sorted_batches(samples, self.micro_batch * world):
+        for piece in length_sorted_batches(samples, self.micro_batch * world, tokens=self.micro_batch_tokens * world):
             mine = [sample for unit in piece[rank::world] for sample in unit]
             if mine:
-                self._backward(collate(mine, self.loss), sums, scales)
+                self._backward(self._collated(mine), sums, scales)
             else:  # all take part in every pass, or the others would wait for ever
-                nothing = self.logprobs(collate(piece[0], self.loss))[0].sum() * 0.0
+                nothing = self.logprobs(self._collated(piece[0]))[0].sum() * 0.0
                 nothing.backward()  # type: ignore[no-untyped-call]
         return sums
+
+    def _collated(self, samples: Sequence[Sample]) -> Batch:
+        """One pass: a packed line where the model reads them, else rows."""
+        if not self.packs:
+            return collate(samples, self.loss)
+        line = sorted(samples, key=lambda sample: sample.ids)
+        return collate(line, self.loss, packed_input(line, shares=False))
 
     @torch.no_grad()
     def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -266,11 +281,20 @@ class _ShardedGradientComputer(GradientComputer):
         return [gathered.get(n, [0.0] * len(sample.ids)) for n, sample in enumerate(samples)]
 
 
-def length_sorted_batches(samples: Sequence[Sample], size: int) -> Iterator[list[list[Sample]]]:
-    """Units of samples of alike length, shortest first; dealt out in turn each process gets about as much work."""
-    ordered = sorted(episode_units(samples), key=lambda unit: max(len(s.ids) for s in unit))
-    for start in range(0, len(ordered), size):
-        yield ordered[start : start + size]
+def length_sorted_batches(samples: Sequence[Sample], size: int, *, tokens: int = 0) -> Iterator[list[list[Sample]]]:
+    """Units of samples of alike length, shortest first; dealt out in turn each process gets about as much work.
+
+    At most `size` units, and `tokens` tokens with padding where they are above 0.
+    """
+    piece: list[list[Sample]] = []
+    for unit in sorted(episode_units(samples), key=lambda unit: max(len(s.ids) for s in unit)):
+        rows = sum(map(len, piece)) + len(unit)
+        if piece and (len(piece) == size or (tokens and rows * max(len(s.ids) for s in unit) > tokens)):
+            yield piece
+            piece = []
+        piece.append(unit)
+    if piece:
+        yield piece
 
 
 class ShardedTrainer:
@@ -405,8 +429,7 @@ class ShardedTrainer:
 
 def _shard(reader: _FsdpModel, config: ShardedConfig) -> None:
     """Layer by layer, and what is left as one piece; gradients are summed over the processes, not averaged."""
-    lists = [list(module) for module in reader.model.modules() if isinstance(module, nn.ModuleList)]
-    layers: list[Any] = max(lists, key=len, default=[])  # the longest list of modules is a transformer's blocks
+    layers = transformer_layers(reader.model)
     if config.recompute:
         for layer in layers:
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)

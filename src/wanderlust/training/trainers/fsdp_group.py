@@ -72,7 +72,8 @@ class FsdpRank:
             optimizer=config.rl_optimizer,
             temperature=config.temperature,
             micro_batch=config.micro_batch,
-            recompute=config.recompute,
+            micro_batch_tokens=config.micro_batch_tokens,
+            recompute=config.recompute_activations,
             precision=config.precision,
         )
         self.whole = copy.deepcopy(model).to("cpu") if rank_and_world_size()[0] == 0 else None
