@@ -50,6 +50,12 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "Qwen3NextConfig",
         {"head_dim": 32, "shared_expert_intermediate_size": 64, **EXPERTS, **STATES},
     ),
+    "Falcon-H1": (
+        "FalconH1Config",
+        {"mamba_d_ssm": 256, "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "head_dim": 32},
+    ),
+    "Mamba": ("MambaConfig", {"state_size": 16}),
+    "Mamba 2": ("Mamba2Config", {"state_size": 16, "num_heads": 8, "head_dim": 32, "n_groups": 1}),
 }
 
 

@@ -54,6 +54,16 @@ THINKING = HERMES.replace("{% for m in messages %}", "{% set ns = namespace(last
 )  # fmt: skip
 """The same, but thoughts are dropped once the user speaks again, and an answer without any is given an empty one."""
 
+REASONER = (
+    HERMES.replace("{{ m.content }}" + _CALLS, "{{ m.content.split('</think>')[-1] }}" + _CALLS)
+    .replace(
+        "<|im_start|>{{ m.role }}\n{{ m.content }}",
+        "<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}",
+    )
+    .replace(_ASKS, _ASKS.replace("assistant\n", "assistant\n<think>\n"))
+)
+"""The same, but thoughts are dropped from every answer, and the prompt begins one, as with DeepSeek-R1."""
+
 LLAMA = (
     "{% for m in messages %}{% if m.tool_calls %}"
     "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call at a time') }}{% endif %}"

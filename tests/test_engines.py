@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from test_recipe_train import Stopping
 from tiers import proof_except
@@ -32,6 +34,8 @@ from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
+from wanderlust.training.setup import validate_config
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 from wanderlust.training.trainers.process_pool import WorkerError
 
@@ -189,12 +193,48 @@ def test_what_an_engine_cannot_do_is_refused_before_anything_starts(start: Path,
         ({"engine_url": url}, "engine_url is not read by the engine local"),
         ({"engine": "vllm", "engine_url": url, "servers": 2}, "servers is not read with engine_url"),
         ({"engine": "vllm", "engine_url": url, "processes": 2}, "processes is not read"),
+        ({"engine": "vllm", "engine_url": url, "cache_gib": 1.0}, "cache_gib is not read"),
         ({"engine": "vllm", "engine_url": f"{url}, http://127.0.0.1:9/v1"}, "no vLLM server answers at .*:9/v1/models"),
     ):
         config = replace(settings("local", start, url), **changes)
         with pytest.raises(UsageError, match=why):
             train(config.env, start, config=config, out=tmp_path / "run", progress=False)
         assert not (tmp_path / "run").exists()
+
+
+def test_a_server_of_another_checkpoint_is_refused_before_anything_starts(
+    start: Path, tmp_path: Path, url: str
+) -> None:
+    other, words = tmp_path / "weights", tmp_path / "words"
+    save_pretrained(other, fresh(1), TOKENIZER)
+    tokenizer = fresh_tokenizer(["boxes cost"] * 9)
+    save_pretrained(words, fresh_model(tokenizer, ModelShape(), seed=0), tokenizer)
+    for folder, why in ((other, "other weights than .*: their log-probabilities"), (words, "another tokenizer than")):
+        with served(folder) as address:
+            config = settings("vllm", start, address)
+            with pytest.raises(UsageError, match=rf"^the server at {address} has {why}[^\n]*checkpoint$"):
+                train(config.env, start, config=config, out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_server_without_the_calls_that_publish_is_refused(start: Path) -> None:
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "m"}]})
+
+    async def listed(_: web.Request) -> web.Response:
+        return web.json_response({"paths": {"/v1/completions": {}}})
+
+    async def go() -> None:
+        app = web.Application()
+        app.router.add_get("/v1/models", models)
+        app.router.add_get("/openapi.json", listed)
+        async with TestServer(app) as server:
+            for lora, why in ((8, "--enable-lora"), (0, "VLLM_SERVER_DEV_MODE=1")):
+                config = replace(settings("vllm", start, str(server.make_url("/v1"))), lora=lora)
+                with pytest.raises(UsageError, match=rf"^the server at [^\n]* no call [^\n]*{why}[^\n]*$"):
+                    await asyncio.to_thread(validate_config, config)
+
+    asyncio.run(go())
 
 
 def test_servers_that_do_not_answer_are_one_line(start: Path, url: str, tmp_path: Path) -> None:

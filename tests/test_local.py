@@ -9,12 +9,16 @@ import pytest
 import torch
 from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+import toys
 from wanderlust.errors import ContextFull, PolicyFailure
 from wanderlust.policies.chat_template import PrefixWarning, Renderer
 from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
 from wanderlust.policies.local.inference_engine import NGramSpeculator
 from wanderlust.policies.local.kv_cache import BatchedKVCache
+from wanderlust.policies.streaming_text import StopTexts
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Completion, Message, system, user
 
 TEXTS = ["You are X.", "You start.\n012\n345\n678", "O plays 4.\nX12\n3O5\n678", "<think>block</think><move>2</move>"]
@@ -186,6 +190,63 @@ def test_stop_texts_and_length() -> None:
     assert first.message.content.startswith(cut.message.content)
 
 
+LETTERS = fresh_tokenizer(["ab cd"])
+"""Every other character is several tokens, one a byte."""
+
+
+@pytest.mark.parametrize("stop", ["END", "é", "\u4f60\u597d", "a\U0001f642", "b END", "\ufffd", "never"])
+def test_a_stop_text_is_found_where_the_whole_text_first_has_it(stop: str) -> None:
+    text = "ab cd ab\u4f60 \u597d \U0001f642a\u4f60\u597d EN b END é a\U0001f642 " * 2
+    ids = LETTERS.encode(text, add_special_tokens=False)
+    rng = random.Random(stop)
+    for _ in range(20):  # whole characters, halves of them, and bytes that are none
+        mixed = [rng.choice(ids) if rng.random() < 0.2 else token for token in ids]
+        wanted = next((n for n in range(1, len(mixed) + 1) if stop in LETTERS.decode(mixed[:n])), None)
+        search = StopTexts(LETTERS.decode, ["\0", stop])
+        found = next((n for n in range(1, len(mixed) + 1) if search.found(mixed[:n])), None)
+        assert found == wanted
+
+
+@pytest.mark.parametrize("text", ["ab cd " * 200, "\u4f60\u597d" * 200, None])
+def test_a_search_for_stop_texts_decodes_each_token_a_few_times(text: str | None) -> None:
+    """None: bytes that never make a character."""
+    half = LETTERS.encode("\u4f60", add_special_tokens=False)[1]
+    ids = [half] * 1000 if text is None else LETTERS.encode(text, add_special_tokens=False)
+    decoded = []
+
+    def decode(some: Sequence[int]) -> str:
+        decoded.append(len(some))
+        return str(LETTERS.decode(some))
+
+    search = StopTexts(decode, ["END"])
+    assert not any(search.found(ids[:n]) for n in range(1, len(ids) + 1))
+    assert sum(decoded) < (32 if text is None else 9) * len(ids)
+    assert max(decoded) < 32
+
+
+def test_the_engine_decodes_no_answer_again_for_stop_texts() -> None:
+    policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=200, stop=("never",)))
+    decoded = []
+
+    def decode(some: Sequence[int]) -> str:
+        decoded.append(len(some))
+        return str(TOKENIZER.decode(some))
+
+    policy.engine.decode, policy.engine.end_ids = decode, frozenset()
+    done = asyncio.run(policy.complete([user("hi")], key="a"))
+    assert done.tokens is not None
+    assert len(done.tokens.completion) == 200
+    assert sum(decoded) < 12 * 200
+
+
+def test_a_tokenizer_whose_words_change_the_text_before_them_is_decoded_whole() -> None:
+    def decode(ids: Sequence[int]) -> str:
+        return "".join("ab."[token] + " " for token in ids).replace(" .", ".")
+
+    search = StopTexts(decode, ["b.", "a.."])
+    assert [search.found([0, 1, 0, 2, 2][:n]) for n in range(1, 6)] == [False, False, False, False, True]
+
+
 def test_a_context_that_does_not_fit_is_said_and_hurts_nobody_else() -> None:
     policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=4))
 
@@ -285,6 +346,35 @@ def test_a_template_that_rewrites_earlier_turns_is_detected_and_still_right() ->
         for turn in turns:
             assert turn.tokens is not None
             assert turn.tokens.offset == 0 or "</think>" not in turn.message.content
+
+
+def test_kept_thoughts_are_read_on_with_their_own_probabilities() -> None:
+    model = llama()
+    with pytest.warns(PrefixWarning, match="stay in the context"):
+        policy = LocalPolicy.of(model, template(FORGETFUL), SamplingOptions(max_tokens=6), keeps_answers=True)
+    messages = [user("hi")]
+
+    async def go() -> list[Completion]:
+        out = [policy.force_answer(messages, Message("assistant", "<think>hm</think> ho"), key="k")]
+        for text in ("go on", "and now?"):
+            messages.extend([out[-1].message, user(text)])
+            out.append(await policy.complete(messages, key="k"))
+        return out
+
+    *_, (start, ids, logprobs) = sequence(asyncio.run(go()))
+    assert "<think>hm</think> ho" in TOKENIZER.decode(ids)
+    with torch.no_grad():
+        plain = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    assert [float(plain[n - 1, ids[n]]) for n in range(start, len(ids))] == pytest.approx(logprobs, abs=1e-4)
+
+
+def test_runs_keep_answers_unless_they_are_told_otherwise() -> None:
+    kept, afresh = TrainConfig(), TrainConfig(earlier_answers="template")
+    assert [
+        Replica(toys.fresh(0), toys.TOKENIZER, toys.Twice(), config=c).policy.renderer.keeps_answers
+        for c in (kept, afresh)
+    ] == [True, False]
+    assert afresh.as_dict()["earlier_answers"] == "template"
 
 
 def test_given_words_become_part_of_the_conversation() -> None:

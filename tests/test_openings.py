@@ -12,7 +12,7 @@ from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local import kv_cache as room
 from wanderlust.policies.local.fast_llama import FastLlamaPass
 from wanderlust.policies.local.kv_cache import _families
-from wanderlust.policies.local.rows import Context
+from wanderlust.policies.local.rows import Context, RowPool
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, assistant, system, user
 
@@ -67,12 +67,12 @@ def test_the_opening_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     plan = FastLlamaPass.read
 
-    def counting(self: FastLlamaPass, batch: list[Context]) -> torch.Tensor:
-        read.append(sum(c.end - c.cached_length for c in batch))
-        return plan(self, batch)
+    def counting(self: FastLlamaPass, parts: list[tuple[RowPool, list[Context]]]) -> torch.Tensor:
+        read.append(sum(c.end - c.cached_length for _, batch in parts for c in batch))
+        return plan(self, parts)
 
-    monkeypatch.setattr(FastLlamaPass, "read", counting)
     whole = policy()
+    monkeypatch.setattr(FastLlamaPass, "read", counting)
     asked(whole, range(20), alone=False)
     length = len(whole.renderer.start([*EXAMPLES, user("What about 1 0 9?")]))
     assert read[0] > room.MIN_SHARED_PREFIX_TOKENS  # the opening, once

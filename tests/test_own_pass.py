@@ -23,12 +23,11 @@ from wanderlust.policies.local.fast_llama import (
     FastLlamaMismatchWarning,
     FastLlamaPass,
     FusedLlama,
-    TransformersPass,
     fast_llama_for,
 )
 from wanderlust.policies.local.kv_cache import BatchedKVCache
 from wanderlust.policies.local.lora import adapt
-from wanderlust.policies.local.rows import Context
+from wanderlust.policies.local.rows import Context, TransformersPass
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.gradient import GradientComputer

@@ -78,7 +78,7 @@ def drawn(model: Any, *, fast: bool = True, count: int = 12) -> list[Sample]:
         out.append(Sample())
         out[-1].append_context(prompt)
         out[-1].append_completion(answer.ids, answer.logprobs, [1.0 - 2.0 * (len(out) % 2)] * len(answer.ids))
-    assert engine.kv_cache.layers[0].keys.dtype == dtype_of(model.base_model)
+    assert next(iter(engine.kv_cache.pools.values())).layers[0].keys.dtype == dtype_of(model.base_model)
     return out
 
 

@@ -29,7 +29,7 @@ from wanderlust.tools.function import FunctionTool
 from wanderlust.tools.tool_calls import CallOutcome, call_tools
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.batch.samples import to_samples
-from wanderlust.types import Message, Task, ToolCall, assistant, system, tool_message, user
+from wanderlust.types import Message, Task, ToolCall, Trajectory, Turn, assistant, system, tool_message, user
 
 DIALECTS = [
     tagged_json.HERMES,
@@ -63,6 +63,7 @@ def calls_of(message: Message) -> list[tuple[str, object]]:
 SPEAKS = {
     "HERMES": "hermes",
     "THINKING": "hermes",
+    "REASONER": "hermes",
     "TAGGED": "tagged",
     "LLAMA": "llama",
     "MISTRAL": "mistral",
@@ -306,6 +307,75 @@ def test_thoughts_stay_while_results_come_and_a_rewritten_turn_is_split():
     assert more is not None
     assert (*renderer.start(known[:2]), *ids, *more) == renderer.start([*known[:2], said, *results])
     assert renderer.extend([*known[:2], said], [*results, user("and now?")], closed=True) is None
+
+
+TALK = ["<think>a\nplan</think>\nHello.", "<think>hm</think>", "<think>so</think>Well.", "Nothing to think."]
+
+
+@pytest.mark.parametrize("name", ["THINKING", "REASONER"])
+@pytest.mark.parametrize("calls", [False, True])
+def test_where_answers_are_kept_an_episode_is_one_sequence(name, calls):
+    """The user speaks four times; with calls, a result comes between, of one call or of two."""
+    tokenizer = tokenizer_with(getattr(templates, name))
+    with pytest.warns(PrefixWarning, match="stay in the context as they were sampled"):
+        renderer = Renderer(tokenizer, keeps_answers=True)
+    written = [renderer.tool_call_format.render_calls(_calls(1 + n % 2)) for n in range(4)]
+    texts = [
+        part for said, call in zip(TALK, written, strict=True) for part in ((said + call, said) if calls else (said,))
+    ]
+    turns, known = episode(TokenPolicy(Says(*texts, tokenizer=tokenizer), renderer), calls=calls)
+    (sample,) = to_samples(Trajectory(turns=turns, advantage=1.0))
+    sampled = [i for i, on in zip(sample.ids, sample.mask, strict=True) if on]
+    assert sampled == [token for turn in turns for token in turn.tokens.completion]
+    shown = tokenizer.decode(sample.ids)
+    for text in texts:  # word for word, thoughts and calls included
+        assert text in shown
+        shown = shown[shown.index(text) + len(text) :]
+    whole = tokenizer.decode(sample.ids)
+    for number in range(4):
+        assert whole.count(f"Question {number}?") == 1
+    assert whole.count("it is ") == (6 if calls else 0)
+    # Between two answers stands what the template writes there.
+    for number, turn in enumerate(turns[1:], 1):
+        between = tokenizer.decode(turn.tokens.prompt)
+        assert renderer.text(known[number]).endswith(between)
+
+
+def test_where_answers_are_not_kept_every_question_begins_a_sequence():
+    tokenizer = tokenizer_with(templates.THINKING)
+    policy = TokenPolicy(Says(*TALK, tokenizer=tokenizer), renderer_of(templates.THINKING))
+    turns, _ = episode(policy, calls=False)
+    assert [turn.tokens.offset for turn in turns] == [0, 0, 0, 0]
+
+
+def test_what_hides_the_last_answer_begins_a_sequence_even_where_answers_are_kept():
+    forgetful = templates.PLAIN.replace("{{ m.content }}", "{{ m.content if m.role == 'user' or loop.last else '' }}")
+    with pytest.warns(PrefixWarning):
+        renderer = Renderer(tokenizer_with(forgetful), keeps_answers=True)
+    assert renderer.extend([user("a"), assistant("b")], [user("c")], closed=True) is None
+
+
+def _calls(count: int) -> list[ToolCall]:
+    return [ToolCall(id=call_id(1, n), name="look", arguments=json.dumps({"n": n})) for n in range(count)]
+
+
+def episode(policy: TokenPolicy, *, calls: bool) -> tuple[list[Turn], list[list[Message]]]:
+    """The turns of four questions, and the messages that each answer was asked with."""
+
+    async def talk() -> tuple[list[Turn], list[list[Message]]]:
+        messages, turns, known = [system("s")], [], []
+        for number in range(4):
+            new = [user(f"Question {number}?")]
+            while new:
+                messages += new
+                known.append(list(messages))
+                done = await policy.complete(messages, [LOOK] if calls else [], key="k")
+                turns.append(Turn(observation=tuple(new), action=done.message, tokens=done.tokens, finish=done.finish))
+                messages.append(done.message)
+                new = [tool_message(f"it is {n}", call) for n, call in enumerate(done.message.tool_calls)]
+        return turns, known
+
+    return asyncio.run(talk())
 
 
 def test_a_call_that_the_template_would_write_otherwise_keeps_its_sampled_ids():

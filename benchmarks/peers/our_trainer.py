@@ -109,7 +109,7 @@ class Watch:
         """A step has ended."""
         if stage != "rl":
             return
-        self.gate.passed(reward=metrics["reward"], sampled=round(metrics["metric/sampled"] * metrics["games"]))
+        self.gate.passed(reward=metrics["reward"], sampled=round(metrics["metric/sampled"] * metrics["rollouts"]))
         if step < of and not self.gate.open():
             sys.exit()
 

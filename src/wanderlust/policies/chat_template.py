@@ -1,8 +1,9 @@
 """Convert messages to token ids and back, through the tokenizer's own chat template.
 
 A conversation grows by ids: sampled tokens are never tokenized again. A template that rewrites earlier turns (for
-example by dropping reasoning) cannot be extended that way; this is detected, warned of once, and such turns start a
-sequence of their own. Text from users and tools never becomes a special token, even where it spells one.
+example by dropping reasoning) cannot be extended that way; this is detected and warned of once. Then either turns start
+a sequence of their own, or earlier answers stay in the context as they were sampled. Text from users and tools never
+becomes a special token, even where it spells one.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ TEXT_CACHE_ENTRIES = 65_536
 
 
 class PrefixWarning(UserWarning):
-    """The chat template rewrites earlier turns, so multi-turn contexts are rendered afresh."""
+    """The chat template rewrites earlier turns: contexts are rendered afresh, or keep what was sampled."""
 
 
 class ToolsWarning(UserWarning):
@@ -90,7 +91,9 @@ class Renderer:
     `tool_call_format` reads them out of answers.
     """
 
-    def __init__(self, tokenizer: Any):
+    def __init__(self, tokenizer: Any, *, keeps_answers: bool = False):
+        """With `keeps_answers`, sampled answers stay in the context, even where the template would rewrite them."""
+        self.keeps_answers = keeps_answers
         if not getattr(tokenizer, "chat_template", None):
             raise PolicyFailure("the tokenizer has no chat template: set tokenizer.chat_template")
         self.tokenizer = tokenizer
@@ -127,7 +130,8 @@ class Renderer:
     def extend(self, context: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
         """Render the ids that follow a context which ends in the sampled answer `context[-1]`, up to the next answer.
 
-        `closed` tells whether the end-of-turn id was sampled. None when the template does not extend contexts.
+        `closed` tells whether the end-of-turn id was sampled. None when the template does not extend contexts, unless
+        answers are kept: then only one that drops the last answer, or hides where it ends, gives None.
         """
         calls = context[-1].tool_calls
         if calls and self.appends:
@@ -140,9 +144,22 @@ class Renderer:
             return self._piece(tuple(new), closed)
         before, after = self.text(context, asks=False), self.text([*context, *new])
         opening = self.text(context[:-1])
-        if not (after.startswith(before) and before.startswith(opening + context[-1].content)):
-            return None
-        return self.encode(self._tail(self.closing, closed) + after[len(before) :])
+        if after.startswith(before) and before.startswith(opening + context[-1].content):
+            return self.encode(self._tail(self.closing, closed) + after[len(before) :])
+        return self._after_kept_answer(context, new, closed=closed) if self.keeps_answers else None
+
+    def _after_kept_answer(
+        self, context: Sequence[Message], new: Sequence[Message], *, closed: bool
+    ) -> tuple[int, ...] | None:
+        """Ids of what the template writes after the last answer, whatever it makes of that and of those before it."""
+        stand_in = assistant(_ANSWER, *context[-1].tool_calls)
+        _, found, rest = self.text([*context[:-1], stand_in, *new]).partition(_ANSWER)
+        if context[-1].tool_calls:
+            at = min((place for end in self.end_texts if (place := rest.find(end)) >= 0), default=-1)
+            rest, found = rest[max(at, 0) :], found if at >= 0 else ""
+        elif not rest.startswith(self.closing):
+            found = ""
+        return self.encode(self._tail(rest, closed)) if found and _ANSWER not in rest else None
 
     def render_answer(self, answer: Message) -> tuple[int, ...]:
         """Render an answer that was not sampled, with the end-of-turn id."""
@@ -246,8 +263,7 @@ class Renderer:
             opened = self.text(context[:-1]) + context[-1].content
             if not (after.startswith(before) and before.startswith(opened)):
                 warnings.warn(
-                    "the chat template rewrites earlier turns: each turn is rendered afresh and trained as a "
-                    "sample of its own",
+                    "the chat template rewrites earlier turns: " + (_KEPT if self.keeps_answers else _AFRESH),
                     PrefixWarning,
                     stacklevel=3,
                 )
@@ -258,6 +274,13 @@ class Renderer:
 
 _PROBE = (user("first words"), assistant("<think>second</think> third"))
 """A conversation whose reasoning a template would drop, if it drops any."""
+_ANSWER = "\ue002"
+"""Stands for an answer, from Unicode's private use area."""
+_AFRESH = "each turn is rendered afresh and trained as a sample of its own"
+_KEPT = (
+    "answers stay in the context as they were sampled, reasoning included, so that an episode is one sequence "
+    "(earlier_answers=template renders each turn afresh)"
+)
 _ASKED = user("first words")
 _CALLING = assistant("", ToolCall(id=call_id(1, 0), name="look_up_probe", arguments='{"place": "here", "number": 3}'))
 _TOOL = {

@@ -52,6 +52,10 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
+class _Calls(msgspec.Struct):
+    paths: dict[str, Any] = {}
+
+
 class _Answer(msgspec.Struct):
     choices: list[_Choice]
 
@@ -179,6 +183,46 @@ class VLLM(HttpConnection):
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, IndexError) as error:
             why = one_line(str(error)) or type(error).__name__
             raise PolicyFailure(f"no vLLM server answers at {address}: {why}") from error
+
+    async def tokenize(self, text: str) -> tuple[int, ...]:
+        """Ids that the server reads a prompt as. PolicyFailure for a server that does not tell."""
+        body = {"model": self.model, "prompt": text, "max_tokens": 1, "logprobs": 1, "return_token_ids": True}
+
+        def read(answer: bytes) -> tuple[int, ...]:
+            try:
+                return tuple(_answers.decode(answer).choices[0].prompt_token_ids)
+            except (msgspec.MsgspecError, IndexError) as error:
+                raise PolicyFailure(
+                    f"the server at {self.url.parent} tells no token ids: it must know `return_token_ids`, as vLLM "
+                    "does from version 0.10.2 on"
+                ) from error
+
+        return await self.ask(self.url, msgspec.json.encode(body), draw=text, read=read)
+
+    async def check_calls(self, kind: str) -> None:
+        """PolicyFailure where the server lists its calls and lacks those that publish an adapter or a checkpoint.
+
+        Servers that do not list them, as `wander serve`, are let through.
+        """
+        needed = {
+            "adapter": (
+                "/v1/load_lora_adapter",
+                "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+            ),
+            "checkpoint": ("/collective_rpc", "start it with VLLM_SERVER_DEV_MODE=1, or train adapters (lora)"),
+        }
+        path, remedy = needed[kind]
+        try:
+            timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
+                session.get(self.url.parent.parent / "openapi.json") as answer,
+            ):
+                listed = msgspec.json.decode(await answer.read(), type=_Calls).paths if answer.status == 200 else {}
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError):
+            return
+        if listed and path not in listed:
+            raise PolicyFailure(f"the server at {self.url.parent} has no call {path} to publish weights by: {remedy}")
 
     def forget_adapters(self) -> None:
         """The server was started anew: what was loaded is gone."""

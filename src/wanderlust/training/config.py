@@ -38,6 +38,7 @@ MINIMA = {
             "micro_batch_tokens",
             "entropy",
             "lora",
+            "cache_gib",
             "weight_decay",
             "lr_warmup_steps",
             "keep_last",
@@ -140,12 +141,18 @@ class TrainConfig:
     before the cut."""
     max_tokens: int = 256
     """Tokens of one answer at most."""
+    earlier_answers: Literal["sampled", "template"] = "sampled"
+    """Where the chat template rewrites earlier turns, as when it drops reasoning. sampled: they stay in the context as
+    they were sampled, and an episode is one sequence. template: each turn is rendered afresh, a sequence of its own."""
     curriculum: str | Curriculum = ""
     """Next tasks: uniform, stratified, band, learnability or exit,share=0.3. Empty: the environment's order."""
     max_staleness: int = 0
     """Policy versions that a rollout may be old. 0: synchronous, with the same bits for the same seed."""
     concurrency: int = 512
     """Rollouts at once in one process, at most."""
+    cache_gib: float = 0.0
+    """Keys, values and states that a local sampler caches, in GiB, at most; what does not fit is read again. 0: half of
+    the device's memory, divided by the shards."""
 
     # Algorithm and loss
     algorithm: str | Algorithm = "cispo"
@@ -287,6 +294,11 @@ class TrainConfig:
     def fast(self) -> bool:
         """Whether this project's own forward pass is used where it can be (decision 0019)."""
         return self.implementation == "own"
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether earlier answers stay in the context as they were sampled."""
+        return self.earlier_answers == "sampled"
 
     @property
     def sampling(self) -> SamplingOptions:

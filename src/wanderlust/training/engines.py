@@ -36,7 +36,7 @@ from wanderlust.training.group_source import (
     reference_scorer,
 )
 from wanderlust.training.label_free_rewards import label_free_rubric
-from wanderlust.training.models import algorithm_context, load_frozen, load_trainable, merge_adapters
+from wanderlust.training.models import algorithm_context, cache_bytes, load_frozen, load_trainable, merge_adapters
 from wanderlust.training.setup import check_engine
 from wanderlust.training.trainers.base import Trainer
 from wanderlust.training.trainers.fsdp_group import FsdpTrainer, RankOptions, fsdp_group
@@ -126,7 +126,8 @@ def _in_process(stack: AsyncExitStack, config: TrainConfig, start: Path) -> Trai
     """This process plays and learns at once."""
     one_thread()
     model, tokenizer = load_trainable(config, start)
-    trainer = InProcessTrainer(model, tokenizer, config.rl_optimizer, **_computing(config))
+    cache = cache_bytes(config, model.device)
+    trainer = InProcessTrainer(model, tokenizer, config.rl_optimizer, **_computing(config), cache_bytes=cache)
     stack.enter_context(trainer)
     return _played_here(
         config,
@@ -196,7 +197,7 @@ def _played_here(
     whole_model: Callable[..., Awaitable[Any]],
 ) -> TrainingSetup:
     """Episodes in this process, whoever samples; ahead of the trainer where rollouts may be stale."""
-    env, renderer = config.make_env(), Renderer(tokenizer)
+    env, renderer = config.make_env(), Renderer(tokenizer, keeps_answers=config.keeps_answers)
     method, context = _bound(config, start, tokenizer)
 
     def sampling_policy(seed: int) -> TokenPolicy:

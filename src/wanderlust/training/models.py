@@ -11,7 +11,7 @@ from typing import Any
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local.device import to_device, to_device_fp32
+from wanderlust.policies.local.device import memory_of, to_device, to_device_fp32
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.store.run_folder import SMOLLM2_POLICY
 from wanderlust.training import losses
@@ -49,6 +49,11 @@ def load_frozen(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
     """A checkpoint that is only read, on the device, and its tokenizer."""
     model, tokenizer = load_pretrained(folder)
     return to_device(model, config.hardware), tokenizer
+
+
+def cache_bytes(config: TrainConfig, device: Any) -> int:
+    """Bound of what one of the run's samplers caches."""
+    return int(config.cache_gib * 2**30) or memory_of(device) // (2 * max(config.shards, config.processes))
 
 
 def add_adapters(config: TrainConfig, model: Any) -> None:

@@ -193,7 +193,17 @@ def _policies(
     for name in names:
         if (folder / CHECKPOINT_OF[name]).is_dir():
             model, tokenizer = load_frozen(config, folder / CHECKPOINT_OF[name])
-            yield name, LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
+            yield (
+                name,
+                LocalPolicy.of(
+                    model,
+                    tokenizer,
+                    config.sampling,
+                    seed=config.seed,
+                    fast=config.fast,
+                    keeps_answers=config.keeps_answers,
+                ),
+            )
     with suppress(UsageError):  # an environment without a teacher has no such row
         yield TEACHER, teacher_policy(env, config.sft_teacher, tasks)
     if RANDOM in env.players:

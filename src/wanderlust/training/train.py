@@ -29,6 +29,7 @@ from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig, default_workers
 from wanderlust.training.loggers import open_loggers
+from wanderlust.training.memory import check_memory
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run_report import describe_result, figure_text, result_rows
 from wanderlust.training.setup import validate_config
@@ -209,6 +210,8 @@ def _train_in_folder(
     previous_state: bool = False,
 ) -> TrainResult:
     """Begin the run, or go on with it, and play, learn and evaluate until its steps are done."""
+    many = workers or default_workers(config.device)
+    check_memory(config, workers=many)
     if folder.exists():
         check_same_run(folder, config)
         run = Run.resume(folder, previous_state=previous_state)
@@ -218,7 +221,6 @@ def _train_in_folder(
         if command:
             run.store.set_meta(COMMAND_KEY, tuple(command))
     note = logger.log_line if isinstance(logger, ProgressLogger) else None
-    many = workers or default_workers(config.device)
     if note and config.engine == "local" and many > config.shards:
         note(f"{config.shards} of {many} workers have work: a batch is cut into {config.shards} pieces (shards)")
     with closing(run.store), serve_control(run.store.path, note) if note else nullcontext():

@@ -44,7 +44,8 @@ def fresh_model_after_sft(config: TrainConfig, *, logger: Logger) -> tuple[Any, 
     tokenizer = fresh_tokenizer(
         (message.content for one in trajectories for message in one.messages), size=VOCABULARY_SIZE
     )
-    model, renderer = fresh_model(tokenizer, fresh_shape(config), seed=config.seed), Renderer(tokenizer)
+    model = fresh_model(tokenizer, fresh_shape(config), seed=config.seed)
+    renderer = Renderer(tokenizer, keeps_answers=config.keeps_answers)
     samples = [imitation_sample(one, renderer, context=config.sft_context_weight) for one in trajectories]
     computer = GradientComputer(model, loss=losses.IMITATION_LOSS)
     train_sft(computer, samples, config.sft_optimizer, batch=config.sft_batch, seed=config.seed, logger=logger)
@@ -68,7 +69,7 @@ def sft_on_teacher(model: Any, tokenizer: Any, config: TrainConfig, *, logger: L
     """Train a pretrained model on the teacher's episodes, in place; equal arguments, equal weights."""
     config = config.with_sft_defaults()
     trajectories = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
-    renderer = Renderer(tokenizer)
+    renderer = Renderer(tokenizer, keeps_answers=config.keeps_answers)
     computer = GradientComputer(model, loss=losses.IMITATION_LOSS, micro_batch=MAX_CONCURRENT_EPISODES, fast=True)
     samples = [imitation_sample(one, renderer) for one in trajectories]
     train_sft(computer, samples, config.sft_optimizer, batch=config.sft_batch, seed=config.seed, logger=logger)

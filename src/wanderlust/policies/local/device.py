@@ -6,9 +6,12 @@ rounded logits are half of the difference between two passes over one model (dec
 
 from __future__ import annotations
 
+import os
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -60,6 +63,36 @@ def _has_gpu(name: str, number: int, *, there: int, precision: Precision) -> Non
         raise UsageError(f"device {name}: there are {there} GPUs here, the last is cuda:{there - 1}")
     if precision == "bf16" and torch.cuda.get_device_capability(number) < (8, 0):
         raise UsageError(f"device {name}: {torch.cuda.get_device_name(number)} does not compute in bf16: take fp32")
+
+
+MEMORY_BOUNDS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Bound of this process's control group, of version 2 and 1."""
+
+
+def memory_of(device: Any) -> int:
+    """Bytes of the device's memory; for the processor, of the machine or of this process's control group."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    bounds = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in MEMORY_BOUNDS:
+        with suppress(OSError, ValueError):  # no such group, or no bound
+            bounds.append(int(path.read_text()))
+    return min(bounds)
+
+
+def available_memory(device: str) -> int:
+    """Bytes that nobody uses: on the GPU, or on this machine and in this process's control group."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(torch.device(device))[0])
+    free = [memory_of(device)]
+    with suppress(OSError, IndexError, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    for bound in MEMORY_BOUNDS:
+        with suppress(OSError, ValueError):
+            used = bound.with_name("memory.current" if bound.name == "memory.max" else "memory.usage_in_bytes")
+            free.append(int(bound.read_text()) - int(used.read_text()))
+    return min(free)
 
 
 def one_thread() -> None:

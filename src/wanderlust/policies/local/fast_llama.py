@@ -5,8 +5,8 @@ operations between them have gradients written by hand. Its logits are compared 
 equal them to rounding. `FusedLlama` samples from a copy of a small model's weights, in thirty calls a layer instead of
 a hundred: queries, keys and values side by side, gate and up side by side, norms and the attention's scale multiplied
 in, adapters added, and the halves of each head interleaved, so that a rotation is one complex product. The copy is
-made anew whenever a weight has changed. `FastLlamaPass` and `TransformersPass` read the new ids of the conversations
-in the front rows of the cache, by one of these or by the model itself.
+made anew whenever a weight has changed. `FastLlamaPass` reads the new ids of the conversations in the front rows of
+the cache by one of these.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from transformers import Cache
 
 from wanderlust.policies.local.device import dtype_of
-from wanderlust.policies.local.rows import Context, KVRows, RowTable, StateRows
+from wanderlust.policies.local.rows import Context, RowPool
 
 
 def rms_norm(x: Tensor, norm: Any) -> Tensor:
@@ -60,8 +59,8 @@ class _RmsNorm(torch.autograd.Function):
         unit, gradient, wide = x.float() * scale, gradient.float(), weight.float()
         shares = gradient * unit
         mean = torch.mv(shares.flatten(0, -2), wide).div_(x.shape[-1]).view_as(scale)
-        out = (gradient * wide).addcmul_(unit, mean, value=-1).mul_(scale)
         whole = shares.flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        out = torch.mul(gradient, wide, out=shares).addcmul_(unit, mean, value=-1).mul_(scale)
         return out.to(x.dtype), whole, None
 
 
@@ -98,8 +97,28 @@ class _Rotary(torch.autograd.Function):
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """SwiGLU's activation (arXiv 2002.05202). Without gradients it overwrites both arguments."""
     if torch.is_grad_enabled():
-        return functional.silu(gate) * up
+        out: Tensor = _SwiGlu.apply(gate, up)  # type: ignore[no-untyped-call]
+        return out
     return functional.silu(gate, inplace=True).mul_(up)
+
+
+class _SwiGlu(torch.autograd.Function):
+    """Its backward pass writes over what was saved: new memory for tensors of this size costs as much as the sums."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+        gate, up = inputs
+        activated = functional.silu(gate)
+        ctx.save_for_backward(gate, up, activated)
+        return activated * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up, activated = ctx.saved_tensors
+        torch.mul(gradient, up, out=up)
+        torch.ops.aten.silu_backward.grad_input(up, gate, grad_input=gate)
+        return gate, activated.mul_(gradient)
 
 
 FAST_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
@@ -341,100 +360,32 @@ class _Line:
     """Positions that any of them may look at."""
 
 
-FULL_TYPES = ("full_attention", "sliding_attention", "linear_attention", "conv")
-STATE_TYPES = frozenset({"linear_attention", "conv", "mamba", "recurrent"})
-"""Types of layers that keep a state: nothing is masked, as their rows are never padded."""
-
-
-class TransformersPass:
-    """Read by the model's own forward pass, in rows that are padded on the left.
-
-    Where layers keep states, all contexts of a pass have equally many new ids, and all or none have been read before.
-    """
-
-    def __init__(self, model: Any, layers: Sequence[KVRows | StateRows], *, by_type: bool = False):
-        """`by_type`: the model takes a mask for each type of its layers. Else one mask is for all of them."""
-        self.model, self.table, self.by_type = model, layers[0].table, by_type
-        self.cache = Cache(layers=list(layers))
-        self.states = [layer for layer in layers if isinstance(layer, StateRows)]
-        config = model.config
-        self.window = int(getattr(config, "sliding_window", None) or 0)
-        self.types = {*FULL_TYPES, *(getattr(config, "layer_types", None) or ())}
-        self.adds = config._attn_implementation == "eager"
-
-    def read(self, batch: Sequence[Context]) -> Tensor:
-        """Read the unread ids and the drafts of the contexts, which occupy the front rows in their order.
-
-        Returns logits [N, V]: for each context those after its ids and after each id of its draft.
-        """
-        device = self.model.device
-        for layer in self.states:
-            layer.open(len(batch), known=batch[0].cached_length > 0)
-        ends, cached = (
-            torch.tensor(numbers, device=device)[:, None]
-            for numbers in ([c.end for c in batch], [c.cached_length for c in batch])
-        )
-        chunk = max(c.end - c.cached_length for c in batch)
-        self.table.upto = max(c.end for c in batch)
-        ids = [[0] * (chunk - c.end + c.cached_length) + c.ids[c.cached_length :] + [*c.draft] for c in batch]
-        positions = ends - chunk + torch.arange(chunk, device=device)  # [B, C]
-        new = positions >= cached
-        self.table.slots = torch.where(new, positions, self.table.positions)
-        positions = torch.where(new, positions, 0)
-        mask = self._mask(positions[:, None, :, None])
-        counts = [1 + len(c.draft) for c in batch]
-        width = max(counts)
-        logits: Tensor = self.model(
-            input_ids=torch.tensor(ids, device=device),
-            position_ids=positions,
-            attention_mask=mask,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=width,
-        ).logits
-        for layer in self.states:
-            layer.close(len(batch))
-        places = [row * width + column for row, n in enumerate(counts) for column in range(width - n, width)]
-        return logits.flatten(0, 1)[torch.tensor(places, device=logits.device)]
-
-    def _mask(self, positions: Tensor) -> Any:
-        """Who sees whom, for queries at `positions` [B, 1, C, 1]; by the layers' type where the model asks for that."""
-        keys = torch.arange(self.table.upto, device=positions.device)
-        full = keys <= positions  # [B, 1, C, upto]
-        near = full & (keys > positions - self.window) if self.window else full
-        if self.adds:
-            least = torch.finfo(self.model.dtype).min
-            full, near = (torch.zeros(m.shape, dtype=self.model.dtype).masked_fill(~m, least) for m in (full, near))
-        if not self.by_type:
-            return near
-        return {kind: None if kind in STATE_TYPES else near if "sliding" in kind else full for kind in self.types}
-
-
 class FastLlamaPass:
     """Read by our own pass: new tokens stand in one line, padded only for the attention of several tokens a row."""
 
-    def __init__(self, model: Any, llama: FastLlama, layers: Sequence[KVRows]):
+    def __init__(self, model: Any, llama: FastLlama):
         self.llama = FusedLlama(model) if FusedLlama.suits(model) else llama
-        self.layers, self.head = layers, model.get_output_embeddings()
-        self.table: RowTable = layers[0].table
+        self.head = model.get_output_embeddings()
         self.groups = int(model.config.num_key_value_heads)
         self.kind, self.device = dtype_of(model.base_model), model.device
 
-    def read(self, batch: Sequence[Context]) -> Tensor:
-        """As `TransformersPass.read`."""
+    def read(self, parts: Sequence[tuple[RowPool, Sequence[Context]]]) -> Tensor:
+        """As `rows.TransformersPass.read`, but one pass for all pools; attention alone goes pool by pool."""
+        batch = [context for _, contexts in parts for context in contexts]
         ids = [token for c in batch for token in (*c.ids[c.cached_length :], *c.draft)]
-        counts = [c.end - c.cached_length for c in batch]
-        rows = torch.tensor([row for row, n in enumerate(counts) for _ in range(n)], device=self.device)
         positions = torch.tensor([p for c in batch for p in range(c.cached_length, c.end)], device=self.device)
-        line = _Line(rows=rows, positions=positions, counts=counts, upto=max(c.end for c in batch))
-        plain = max(counts) == 1 and self.kind == torch.float32  # else scores would be rounded before the softmax
-        search = self._each(line) if plain else self._several(line)
-        many, upto = len(counts) * self.groups, line.upto
+        counts = [c.end - c.cached_length for c in batch]
+        sizes = [sum(c.end - c.cached_length for c in contexts) for _, contexts in parts]
+        attends = [
+            self._attend(pool, contexts, own)
+            for (pool, contexts), own in zip(parts, torch.split(positions, sizes), strict=True)
+        ]
 
         def attend(number: int, projections: Sequence[Tensor]) -> Tensor:
-            q, k, v = projections
-            keys, values = self.layers[number].write(k, v, (rows, positions))
-            return search(q, keys[:many, :upto], values[:many, :upto])
+            if len(attends) == 1:
+                return attends[0](number, projections)
+            split = zip(*(torch.split(x, sizes) for x in projections), strict=True)
+            return torch.cat([attend(number, own) for attend, own in zip(attends, split, strict=True)])
 
         hidden = self.llama.states(torch.tensor(ids, device=self.device), positions, attend)
         wanted = [
@@ -444,6 +395,22 @@ class FastLlamaPass:
             hidden = hidden[torch.tensor(wanted, device=self.device)]
         logits: Tensor = self.head(hidden)
         return logits
+
+    def _attend(self, pool: RowPool, batch: Sequence[Context], positions: Tensor) -> Attend:
+        """Attention of the new tokens of one pool's rows, whose keys and values are written on the way."""
+        counts = [c.end - c.cached_length for c in batch]
+        rows = torch.tensor([row for row, n in enumerate(counts) for _ in range(n)], device=self.device)
+        line = _Line(rows=rows, positions=positions, counts=counts, upto=max(c.end for c in batch))
+        plain = max(counts) == 1 and self.kind == torch.float32  # else scores would be rounded before the softmax
+        search = self._each(line) if plain else self._several(line)
+        many, upto = len(counts) * self.groups, line.upto
+
+        def attend(number: int, projections: Sequence[Tensor]) -> Tensor:
+            q, k, v = projections
+            keys, values = pool.layers[number].write(k, v, (rows, positions))
+            return search(q, keys[:many, :upto], values[:many, :upto])
+
+        return attend
 
     def _each(self, line: _Line) -> AttentionSearch:
         """Attend with one query a row: plain products, cheaper than the set-up of `scaled_dot_product_attention`."""

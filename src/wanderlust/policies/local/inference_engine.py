@@ -15,8 +15,10 @@ from torch import Tensor
 
 from wanderlust.errors import ContextFull, PolicyFailure, WanderlustError, boundary
 from wanderlust.policies.base import OnTokens, SamplingOptions
-from wanderlust.policies.local.kv_cache import KVCache, kv_cache_for
+from wanderlust.policies.local.device import memory_of
+from wanderlust.policies.local.kv_cache import BatchedKVCache, KVCache, kv_cache_for
 from wanderlust.policies.local.rows import Context
+from wanderlust.policies.streaming_text import StopTexts
 
 NGRAM_TOKENS = 3
 """Ids that a guess looks back on."""
@@ -124,6 +126,7 @@ class SamplingRequest:
     finish: str = ""
     on_tokens: OnTokens | None = None
     """Receives the tokens so far after every pass."""
+    stops: StopTexts | None = None
 
 
 @dataclass(slots=True)
@@ -144,12 +147,29 @@ class Engine:
     order of work depends on the order of requests alone, never on the clock.
     """
 
-    def __init__(self, model: Any, *, end_ids: frozenset[int], decode: Any, max_rows: int = 512, fast: bool = True):
-        """Without `fast`, `transformers` computes every forward pass, even where our own pass can."""
+    def __init__(
+        self,
+        model: Any,
+        *,
+        end_ids: frozenset[int],
+        decode: Any,
+        max_rows: int = 512,
+        fast: bool = True,
+        cache_bytes: int = 0,
+    ):
+        """Without `fast`, `transformers` computes every forward pass, even where our own pass can.
+
+        `cache_bytes` bounds what is cached (0: a quarter of the device's memory). Idle conversations are forgotten for
+        it, the oldest first, and read again when they go on; requests wait until there is room.
+        """
         self.model = model.eval()
         self.end_ids, self.decode, self.max_rows = end_ids, decode, max_rows
-        self.max_positions = int(getattr(model.config, "max_position_embeddings", 0) or 2**30)
         self.kv_cache: KVCache = kv_cache_for(model, fast=fast)
+        self.cache_bytes = cache_bytes or memory_of(model.device) // 4
+        self.max_positions = int(getattr(model.config, "max_position_embeddings", 0) or 2**30)
+        if isinstance(self.kv_cache, BatchedKVCache):
+            self.kv_cache.max_bytes = self.cache_bytes
+            self.max_positions = min(self.max_positions, self.kv_cache.longest_within(self.cache_bytes))
         self.counters = Counters()
         self.version = 0
         self._idle: dict[Context, None] = {}
@@ -181,7 +201,10 @@ class Engine:
         context.append(new)
         self._idle.pop(context, None)
         done = asyncio.get_running_loop().create_future()
-        request = SamplingRequest(context, sampling, key, done, speculator or NGramSpeculator(), on_tokens=on_tokens)
+        stops = StopTexts(self.decode, sampling.stop) if sampling.stop else None
+        request = SamplingRequest(
+            context, sampling, key, done, speculator or NGramSpeculator(), on_tokens=on_tokens, stops=stops
+        )
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -221,8 +244,12 @@ class Engine:
             self._running.remove(request)
             self.kv_cache.free(request.context)
         self._waiting = [r for r in self._waiting if not r.done.cancelled()]
+        room = self.cache_bytes - self.kv_cache.footprint(r.context for r in self._running) if self._waiting else 0
         while self._waiting:
             request = self._waiting[0]
+            room -= self.kv_cache.footprint([request.context])
+            if room < 0 and self._running:
+                return
             if request.context.row < 0 and len(self._running) + len(self._idle) >= self.max_rows:
                 if not self._idle:
                     return
@@ -235,18 +262,19 @@ class Engine:
         unread: list[SamplingRequest] = []
         decoding: list[SamplingRequest] = []
         for request in self._running:
-            (decoding if request.sampled else unread).append(request)
+            (decoding if request.sampled and request.context.cached_length else unread).append(request)
         due = bool(unread) and (
             len(unread) * PREFILL_SHARE >= len(self._running) or self._prefill_delay >= MAX_PREFILL_DELAY_PASSES
         )
         self._prefill_delay = self._prefill_delay + 1 if unread and not due else 0
-        for batch in _batch_by_length(unread) if due else [decoding]:
-            new = sum(len(r.context.ids) - r.context.cached_length for r in batch)
+        for chosen in _batch_by_length(unread) if due else [decoding]:
             if self.kv_cache.supports_drafts:
-                for request in batch:
+                for request in chosen:
                     context, room = request.context, request.sampling.max_tokens - len(request.sampled) - 1
                     room = min(room, self.max_positions - len(context.ids) - 1)
                     context.draft = request.speculator.propose(context.ids, room)
+            batch = self._make_room(chosen)
+            new = sum(len(r.context.ids) - r.context.cached_length for r in batch)
             logits = self.kv_cache.forward([r.context for r in batch])
             self.counters.read += new if due else 0
             self.counters.passes += 1
@@ -257,6 +285,29 @@ class Engine:
             for request in finished:
                 self._idle[request.context] = None
                 request.done.set_result(request)
+
+    def _make_room(self, batch: list[SamplingRequest]) -> list[SamplingRequest]:
+        """Keep the cache within its bound: the newest requests wait again, then what others have read is forgotten."""
+        if all(r.context.end <= r.context.capacity for r in batch):
+            return batch
+        footprint = self.kv_cache.footprint
+        room = self.cache_bytes - footprint(r.context for r in self._running)
+        while room < 0 and len(self._running) > 1:
+            last = self._running.pop()
+            room += footprint([last.context])
+            last.context.draft = ()
+            self.kv_cache.free(last.context)
+            self._waiting.insert(0, last)
+        running = [r.context for r in self._running]
+        held = [*self._idle, *(r.context for r in reversed(self._waiting) if r.context.row >= 0)]
+        room -= footprint(held)
+        for context in held:
+            if room >= 0:
+                break
+            room += footprint([context])
+            self.release(context)
+        still = set(map(id, running))
+        return [request for request in batch if id(request.context) in still]
 
     def _append(self, batch: list[SamplingRequest], logits: Tensor) -> None:
         """Draw tokens after every context's ids and each id of its draft, [N, V]; stop at the first wrong guess."""
@@ -291,10 +342,8 @@ class Engine:
     def _finish(self, request: SamplingRequest, token: int) -> str:
         if token in self.end_ids:
             return "stop"
-        if request.sampling.stop:
-            text = self.decode(request.sampled)
-            if any(stop in text for stop in request.sampling.stop):
-                return "stop"
+        if request.stops is not None and request.stops.found(request.sampled):
+            return "stop"
         full = len(request.context.ids) >= self.max_positions
         return "length" if full or len(request.sampled) >= request.sampling.max_tokens else ""
 

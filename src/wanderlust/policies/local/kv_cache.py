@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Cache, DynamicCache
+from transformers import DynamicCache
 from transformers.cache_utils import (
     DynamicLayer,
     DynamicSlidingWindowLayer,
@@ -17,34 +18,85 @@ from transformers.cache_utils import (
     LinearAttentionLayer,
 )
 
-from wanderlust.policies.local.fast_llama import FastLlamaPass, TransformersPass, fast_llama_for
-from wanderlust.policies.local.rows import BLOCK, Context, KVRows, RowTable, StateAndKVRows, StateRows
+from wanderlust.errors import UsageError
+from wanderlust.policies.local.fast_llama import FastLlamaPass, fast_llama_for
+from wanderlust.policies.local.rows import (
+    MIN_ADDED_POSITIONS,
+    MIN_ROW_POSITIONS,
+    Context,
+    KVRows,
+    RowPool,
+    StateAndKVRows,
+    StateRows,
+    TransformersPass,
+)
 from wanderlust.policies.local.sampler_trial import RecomputedContexts, first_right_cache
 
 MIN_SHARED_PREFIX_TOKENS = 64
 """Equal first ids of new contexts (rules, examples) from which on they are read once for all."""
 
+MAX_IDLE_POOL_BYTES = 2**26
+"""A pool of at most this size stays when its last conversation ends."""
+
 
 class BatchedKVCache:
     """A batched cache of keys and values, and of the states of convolutions and linear attention.
 
-    Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
+    A conversation has a row of the first pool that is long enough, so what is held is at most about twice what the
+    conversations need (`_common_capacities` may double that).
     """
 
-    def __init__(self, model: Any, *, fast: bool = True, by_type: bool = False):
-        """With `fast`, our own forward pass is used where it can be; `by_type`: see `TransformersPass`."""
+    def __init__(self, model: Any, *, fast: bool = True, by_type: bool = False, by_token: bool = False):
+        """With `fast`, our own forward pass is used where it can be; the others: see `TransformersPass`."""
         self.device = model.device
-        self.table = RowTable()
-        self.contexts: list[Context | None] = []
-        """By row; None is a free row."""
-        kinds = [ROWS_OF_LAYER[type(layer)] for layer in DynamicCache(config=model.config).layers]
-        self.layers: list[KVRows | StateRows] = [kind(self.table) for kind in kinds]
-        self.states = [layer for layer in self.layers if isinstance(layer, StateRows)]
-        self.supports_drafts = not self.states
+        self.kinds = [ROWS_OF_LAYER[type(layer)] for layer in DynamicCache(config=model.config).layers]
+        self.pools: dict[int, RowPool] = {}
+        """By the positions of their rows."""
+        self.max_bytes = 0
+        """Bound of what is held; 0: none. Who calls sees to it that the contexts alone fit (`footprint`)."""
+        self.has_states = any(issubclass(kind, StateRows) for kind in self.kinds)
+        self.supports_drafts = not self.has_states
         """Whether a pass can read drafts and discard the wrong ones: a state cannot be taken back."""
-        plain = [layer for layer in self.layers if type(layer) is KVRows]
-        own = fast_llama_for(model) if fast and len(plain) == len(self.layers) else None
-        self.pass_ = FastLlamaPass(model, own, plain) if own else TransformersPass(model, self.layers, by_type=by_type)
+        own = fast_llama_for(model) if fast and all(kind is KVRows for kind in self.kinds) else None
+        plain = partial(TransformersPass, model, by_type=by_type, by_token=by_token)
+        self.pass_ = FastLlamaPass(model, own) if own else plain()
+        self.max_positions = int(getattr(model.config, "max_position_embeddings", 0) or 2**30)
+        self._has_positions = any(issubclass(kind, KVRows) for kind in self.kinds)
+        self._bytes: tuple[int, int] | None = None
+
+    @property
+    def contexts(self) -> list[Context]:
+        """All that have a row."""
+        return [context for pool in self.pools.values() for context in pool.contexts if context is not None]
+
+    @property
+    def size(self) -> int:
+        """Bytes held."""
+        return sum(pool.size for pool in self.pools.values())
+
+    def footprint(self, contexts: Iterable[Context]) -> int:
+        """Bytes of the rows that these contexts need at least for their next pass, with those that they leave."""
+        return sum(self._bytes_of(c, self._capacity(c.end)) for c in contexts)
+
+    def _bytes_of(self, context: Context, capacity: int) -> int:
+        """Bytes of a context's row in the pool of this capacity, and of its old one, from which it is copied."""
+        by_position, besides = self._row_bytes()
+        rows = {context.capacity, max(capacity, context.capacity)} - {0}
+        return sum((positions + 1) * by_position + besides for positions in rows)
+
+    def longest_within(self, size: int) -> int:
+        """Positions of the longest row of at most so many bytes. UsageError when not even the shortest fits."""
+        longest = self._capacity(1)
+        if (least := self._bytes_of(Context(), longest)) > size:
+            raise UsageError(
+                f"the cache may take {size / 2**20:,.0f} MiB, and the shortest row of this model takes "
+                f"{least / 2**20:,.1f} MiB: raise cache_gib"
+            )
+        while (longer := self._capacity(longest + 1)) > longest:
+            if longest >= self.max_positions or self._bytes_of(Context(capacity=longest), longer) > size:
+                break
+            longest = longer
+        return longest
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
         """Read every context's unread ids and its draft; returns logits [N, V] in the order of the contexts.
@@ -61,112 +113,175 @@ class BatchedKVCache:
             twins.setdefault((context.digest, len(context.ids), context.cached_length, context.draft), []).append(
                 context
             )
-        parts, start_of, start = list[Tensor](), dict[int, int](), 0
+        logits, start_of, start = list[Tensor](), dict[int, int](), 0
         twins_of = {id(same[0]): same for same in twins.values()}
         for batch in self._readable_together([same[0] for same in twins.values()]):
-            self._front(batch)
-            batch.sort(key=lambda c: c.row)
-            parts.append(self.pass_.read(batch))
-            self._share(twins_of[id(first)] for first in batch)
-            for first in batch:
+            parts = self._parts(batch)
+            logits.append(self.pass_.read(parts))
+            firsts = [context for _, part in parts for context in part]
+            self._share((first, twins_of[id(first)][1:]) for first in firsts)
+            for first in firsts:
                 for context in twins_of[id(first)]:
                     start_of[id(context)], context.cached_length = start, len(context.ids)
                 start += 1 + len(first.draft)
-        logits = parts[0] if len(parts) == 1 else torch.cat(parts)
+        all_logits = logits[0] if len(logits) == 1 else torch.cat(logits)
         order = [start_of[id(c)] + n for c in contexts for n in range(1 + len(c.draft))]
-        return logits if order == list(range(len(logits))) else logits[torch.tensor(order, device=self.device)]
+        if order == list(range(len(all_logits))):
+            return all_logits
+        return all_logits[torch.tensor(order, device=self.device)]
 
     def _readable_together(self, contexts: list[Context]) -> list[list[Context]]:
         """Batches for one pass each: all, or, where there are states, those that need no padding."""
-        if not self.states:
+        if not self.has_states:
             return [contexts]
         batches: dict[tuple[int, bool], list[Context]] = {}
         for context in contexts:
             batches.setdefault((context.end - context.cached_length, context.cached_length > 0), []).append(context)
         return list(batches.values())
 
+    def _parts(self, batch: Sequence[Context]) -> list[tuple[RowPool, list[Context]]]:
+        """The contexts by pool, in the order of their rows, which are then the front ones."""
+        parts: dict[int, list[Context]] = {}
+        for context in batch:
+            parts.setdefault(context.capacity, []).append(context)
+        for capacity, contexts in parts.items():
+            self.pools[capacity].front(contexts)
+            contexts.sort(key=lambda c: c.row)
+        return [(self.pools[capacity], contexts) for capacity, contexts in parts.items()]
+
     def _read_shared_prefixes(self, contexts: Sequence[Context]) -> None:
         """Read shared beginnings of these new contexts once; wholly equal contexts are left to `forward`."""
         families = list(_families(contexts))
         if not families:
             return
-        for batch in [[one] for one in families] if self.states else [families]:
-            self._front([family[0] for family, _ in batch])
-            stubs = [Context(ids=family[0].ids[:common], row=family[0].row) for family, common in batch]
-            self.pass_.read(sorted(stubs, key=lambda stub: stub.row))
-            self._share([stub, *family[1:]] for stub, (family, _) in zip(stubs, batch, strict=True))
+        for batch in [[one] for one in families] if self.has_states else [families]:
+            parts = self._parts([family[0] for family, _ in batch])
+            common_of = {id(family[0]): common for family, common in batch}
+            stubs = {
+                id(c): Context(ids=c.ids[: common_of[id(c)]], row=c.row, capacity=c.capacity)
+                for _, part in parts
+                for c in part
+            }
+            self.pass_.read([(pool, [stubs[id(c)] for c in part]) for pool, part in parts])
+            self._share((stubs[id(family[0])], family[1:]) for family, _ in batch)
             for family, common in batch:
                 for context in family:
                     context.cached_length = common
 
-    def _share(self, twins: Iterable[list[Context]]) -> None:
-        """Copy the keys and values that the first of each group of twins has just read to the others."""
-        source, target, positions = list[int](), list[int](), list[int]()
-        rows = list[tuple[int, int]]()
-        for first, *others in twins:
-            rows += [(first.row, other.row) for other in others]
+    def _share(self, families: Iterable[tuple[Context, Sequence[Context]]]) -> None:
+        """Copy the keys, values and states of what the first of each family has just read to the others' rows."""
+        places: dict[tuple[int, int], list[tuple[int, int, range]]] = {}
+        for first, others in families:
             new = range(first.cached_length, first.end)
             for other in others:
-                source += [first.row] * len(new)
-                target += [other.row] * len(new)
-                positions += new
-        if source:
-            from_, to, at = (torch.tensor(places, device=self.device) for places in (source, target, positions))
-            for layer in self.layers:
-                if isinstance(layer, KVRows):
-                    layer.copy((from_, at), (to, at))
-        if rows and self.states:
-            from_, to = (torch.tensor(places, device=self.device) for places in zip(*rows, strict=True))
-            for layer in self.states:
-                layer.copy_rows(from_, to)
+                places.setdefault((first.capacity, other.capacity), []).append((first.row, other.row, new))
+        for (source, target), copies in places.items():
+            single = [(row, to, position) for row, to, new in copies for position in new]
+            from_, to, at = (torch.tensor(numbers, device=self.device) for numbers in zip(*single, strict=True))
+            rows = [torch.tensor(numbers, device=self.device) for numbers in list(zip(*copies, strict=True))[:2]]
+            for own, theirs in zip(self.pools[target].layers, self.pools[source].layers, strict=True):
+                if isinstance(own, KVRows):
+                    own.copy(theirs, (from_, at), (to, at))
+                if isinstance(own, StateRows):
+                    own.copy_rows(theirs, *rows)
 
     def free(self, context: Context) -> None:
-        """Forget a context."""
-        if context.row >= 0:
-            self.contexts[context.row] = None
-            context.row, context.cached_length = -1, 0
-            while self.contexts and self.contexts[-1] is None:
-                self.contexts.pop()
+        """Forget a context. A large pool without any gives its memory back; new memory takes time."""
+        if context.row < 0:
+            return
+        pool = self.pools[context.capacity]
+        pool.drop(context)
+        if not pool.contexts and pool.size > MAX_IDLE_POOL_BYTES:
+            del self.pools[pool.table.positions]
 
     def _assign_rows(self, contexts: Sequence[Context]) -> None:
-        """Give every context a row, and grow the layers to hold all rows and positions."""
-        free = (row for row, context in enumerate(self.contexts) if context is None)
-        for context in contexts:
-            if context.row < 0:
-                context.row = next(free, len(self.contexts))
-                self.contexts[context.row : context.row + 1] = [context]
-        longest = max(c.end for c in contexts)
-        table, changed = self.table, False
-        if len(self.contexts) > table.rows:
-            table.rows, changed = -(-max(len(self.contexts), 2 * table.rows) // BLOCK) * BLOCK, True
-        if longest > table.positions:
-            table.positions, changed = -(-max(longest, 2 * table.positions) // BLOCK) * BLOCK, True
-        if changed:
-            for layer in self.layers:
-                layer.resize()
+        """Give every context a row that is long enough."""
+        if len({c.capacity for c in contexts}) == 1 and all(c.end <= c.capacity for c in contexts):
+            return
+        wanted: dict[int, list[Context]] = {}
+        for context, capacity in zip(contexts, self._common_capacities(contexts), strict=True):
+            if capacity > context.capacity:
+                wanted.setdefault(capacity, []).append(context)
+        for capacity, group in wanted.items():
+            pool = self.pools.setdefault(capacity, RowPool(self.kinds, capacity))
+            self._grow(pool, pool.rows_with(len(group)))
+            moved: dict[int, list[tuple[Context, Context]]] = {}
+            for context in group:
+                old = Context(row=context.row, capacity=context.capacity, cached_length=context.cached_length)
+                if old.row >= 0:
+                    moved.setdefault(old.capacity, []).append((old, context))
+            pool.add(group)
+            for old_capacity, pairs in moved.items():
+                rows = [(old.row, context.row) for old, context in pairs]
+                pool.move(self.pools[old_capacity], rows, upto=max(old.cached_length for old, _ in pairs))
+                for old, _ in pairs:
+                    self.free(old)
+
+    def _grow(self, pool: RowPool, rows: int) -> None:
+        """Have so many rows in a pool, and some for those that come later where they fit the bound."""
+        table = pool.table
+        if rows <= table.rows:
+            return
+        step = max(MIN_ADDED_POSITIONS // table.positions, 1)
+        ample = -(-max(rows, table.rows * 5 // 4) // step) * step
+        if self.max_bytes:
+            by_position, besides = self._row_bytes()
+            of_row = (table.positions + 1) * by_position + besides
+            if self.size + (ample - table.rows) * of_row > self.max_bytes:
+                ample = rows
+                for other in self.pools.values():
+                    if other is not pool:
+                        other.resize(sum(c is not None for c in other.contexts))
+        pool.resize(ample)
+
+    def _common_capacities(self, contexts: Sequence[Context]) -> list[int]:
+        """Positions of each context's row.
+
+        Attention goes pool by pool, so contexts share one where that at most doubles what they need.
+        """
+        needed = [self._capacity(c.end) for c in contexts]
+        shared, top, many, own = dict[int, int](), 0, 0, 0
+        for capacity in sorted(set(needed), reverse=True):
+            count = needed.count(capacity)
+            many, own = many + count, own + count * capacity
+            if not top or top * many > 2 * own:
+                top, many, own = capacity, count, count * capacity
+            shared[capacity] = top
+        out = [max(shared[n], c.capacity) for n, c in zip(needed, contexts, strict=True)]
+        least = [max(n, c.capacity) for n, c in zip(needed, contexts, strict=True)]
+        if self.max_bytes and out != least:
+            others = self.footprint({*self.contexts}.difference(contexts))
+            size = others + sum(self._bytes_of(c, n) for c, n in zip(contexts, out, strict=True))
+            return out if size <= self.max_bytes else least
+        return out
+
+    def _capacity(self, length: int) -> int:
+        """Positions of the shortest row that has room for so many."""
+        if not self._has_positions:
+            return self.max_positions
+        capacity = MIN_ROW_POSITIONS
+        while capacity < length:
+            capacity *= 2
+        return capacity if capacity <= self.max_positions else max(length, self.max_positions)
+
+    def _row_bytes(self) -> tuple[int, int]:
+        """Bytes of a row: for each position, and besides. Where nothing was read yet, a token is."""
+        if self._bytes is None:
+            self._bytes = self._measured()
+        return self._bytes
 
     @torch.inference_mode()
-    def _front(self, contexts: Sequence[Context]) -> None:
-        """Swap these contexts with whatever is in the rows at the front."""
-        active, count = set(map(id, contexts)), len(contexts)
-        away = [c for c in contexts if c.row >= count]
-        if not away:
-            return
-        front = [row for row, c in enumerate(self.contexts[:count]) if id(c) not in active]
-        moves: list[tuple[Context, int]] = []
-        for context, row in zip(away, front, strict=True):
-            moves.append((context, row))
-            if (idle := self.contexts[row]) is not None:
-                moves.append((idle, context.row))
-        if upto := max(c.cached_length for c, _ in moves):
-            rows = ([c.row for c, _ in moves], [row for _, row in moves])
-            from_, to = (torch.tensor(numbers, device=self.device) for numbers in rows)
-            for layer in self.layers:
-                layer.move(from_, to, upto)
-        for context, _ in moves:
-            self.contexts[context.row] = None
-        for context, row in moves:
-            context.row, self.contexts[row] = row, context
+    def _measured(self) -> tuple[int, int]:
+        probe, read = Context(ids=[0]), [pool for pool in self.pools.values() if pool.size]
+        if not read:
+            self._bytes = (0, 0)  # it is asked for on the way
+            self.forward([probe])
+        pool = read[0] if read else self.pools[probe.capacity]
+        kv = [t for layer in pool.layers if isinstance(layer, KVRows) for t in KVRows.tensors(layer)]
+        states = [t for layer in pool.states for t in StateRows.tensors(layer)]
+        if not read:
+            self.pools.clear()
+        return sum(t[0, :, 0].numel() * t.itemsize for t in kv), sum(t[0].numel() * t.itemsize for t in states)
 
 
 def _families(contexts: Sequence[Context]) -> Iterator[tuple[list[Context], int]]:
@@ -200,26 +315,62 @@ class SingleKVCache:
 
     def __init__(self, model: Any):
         self.model = model
-        self.caches: dict[int, Cache] = {}
+        self.caches: dict[int, Any] = {}
+        """By the identity of the context: what the model made of it."""
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
         """Read every context's unread ids; returns logits of each next token, [B, V]."""
         logits: list[Tensor] = []
         for context in contexts:
-            cache = self.caches.setdefault(id(context), DynamicCache(config=self.model.config))
             ids = torch.tensor([context.ids[context.cached_length :]], device=self.model.device)
-            out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            context.cached_length, context.row = len(context.ids), 0
-            logits.append(out.logits[:, -1])
+            logits.append(self._read(context, ids)[:, -1])
+            context.cached_length = context.capacity = len(context.ids)
+            context.row = 0
         return torch.cat(logits)
+
+    def _read(self, context: Context, ids: Tensor) -> Tensor:
+        """Logits of the last id, [1, 1, V]."""
+        cache = self.caches.setdefault(id(context), DynamicCache(config=self.model.config))
+        logits: Tensor = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+        return logits
+
+    def footprint(self, contexts: Iterable[Context]) -> int:
+        """Bytes of the caches of these contexts after their next pass, by those of the largest for a token."""
+        sizes = [
+            sum(t.numel() * t.itemsize for t in self._tensors(self.caches[id(c)])) / c.cached_length
+            for c in contexts
+            if c.cached_length
+        ]
+        return int(max(sizes, default=0) * sum(c.end for c in contexts))
+
+    def _tensors(self, cache: Any) -> list[Tensor]:
+        return [t for layer in cache.layers for t in vars(layer).values() if isinstance(t, Tensor)]
 
     def free(self, context: Context) -> None:
         """Forget a context."""
         self.caches.pop(id(context), None)
-        context.row, context.cached_length = -1, 0
+        context.row, context.capacity, context.cached_length = -1, 0, 0
 
 
-KVCache = BatchedKVCache | SingleKVCache | RecomputedContexts
+class SingleStates(SingleKVCache):
+    """For models that take and return a `state` of their own, as RWKV does: one context at a time.
+
+    Not in rows: `transformers`' RWKV mixes up the rows of a batch that goes on by one token.
+    """
+
+    def _read(self, context: Context, ids: Tensor) -> Tensor:
+        out = self.model(input_ids=ids, state=self.caches.get(id(context)), use_cache=True, logits_to_keep=1)
+        self.caches[id(context)] = out.state
+        logits: Tensor = out.logits
+        return logits
+
+    def footprint(self, contexts: Iterable[Context]) -> int:
+        """Bytes of the states of these contexts."""
+        of_one: int = sum(t.numel() * t.itemsize for t in next(iter(self.caches.values()), ()))
+        return of_one * sum(1 for _ in contexts)
+
+
+KVCache = BatchedKVCache | SingleKVCache | SingleStates | RecomputedContexts
 ROWS_OF_LAYER: dict[type[Any], type[KVRows] | type[StateRows]] = {
     DynamicLayer: KVRows,
     DynamicSlidingWindowLayer: KVRows,
@@ -236,14 +387,13 @@ def kv_cache_for(model: Any, *, fast: bool = True) -> KVCache:
     The batched cache where it knows all kinds of layers, else the general one, else none at all, which is said by a
     warning. Raises UsageError for a model that cannot be sampled.
     """
-    layers = DynamicCache(config=model.config).layers
-    known = all(type(layer) in ROWS_OF_LAYER for layer in layers)
-    plain = all(type(layer) is DynamicLayer for layer in layers)
-    ways = [False] if plain else [True, False]
-    batched = [partial(BatchedKVCache, model, fast=fast, by_type=way) for way in ways] if known else []
-    candidates: list[Callable[[], KVCache]] = [
-        *batched,
-        partial(SingleKVCache, model),
-        partial(RecomputedContexts, model),
-    ]
+    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
+    ways: list[dict[str, bool]] = [{"by_type": True}, {}]
+    if kinds == {DynamicLayer}:
+        ways = [{}]
+    elif kinds == {LinearAttentionLayer}:
+        ways = [{}, {"by_token": True}]
+    batched = [partial(BatchedKVCache, model, fast=fast, **way) for way in ways] if kinds <= set(ROWS_OF_LAYER) else []
+    single = SingleStates if "state" in signature(model.forward).parameters else SingleKVCache
+    candidates: list[Callable[[], KVCache]] = [*batched, partial(single, model), partial(RecomputedContexts, model)]
     return first_right_cache(model, candidates, fast=fast)

@@ -98,11 +98,22 @@ class LocalPolicy(TokenPolicy):
 
     @classmethod
     def of(
-        cls, model: Any, tokenizer: Any, sampling: SamplingOptions | None = None, *, seed: int = 0, fast: bool = True
+        cls,
+        model: Any,
+        tokenizer: Any,
+        sampling: SamplingOptions | None = None,
+        *,
+        seed: int = 0,
+        fast: bool = True,
+        cache_bytes: int = 0,
+        keeps_answers: bool = False,
     ) -> Self:
-        """Make a policy of a `transformers` model and its tokenizer; unless `fast`, `transformers` computes it."""
-        renderer = Renderer(tokenizer)
-        engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast)
+        """Make a policy of a `transformers` model and its tokenizer.
+
+        Unless `fast`, `transformers` computes it; `cache_bytes`: see `Engine`; `keeps_answers`: see `Renderer`.
+        """
+        renderer = Renderer(tokenizer, keeps_answers=keeps_answers)
+        engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast, cache_bytes=cache_bytes)
         return cls(engine, renderer, sampling, seed=seed)
 
     async def complete_streaming(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import struct
+from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +15,13 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from wanderlust.errors import StoreError
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.policies.local.device import available_memory
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # a checkpoint is read in a second; what takes longer has a line of ours
+
+MAX_HEADER_BYTES = 100_000_000
+"""Of a safetensors file, by its format."""
 
 
 def save_pretrained(path: Path, model: Any, tokenizer: Any) -> None:
@@ -30,11 +38,17 @@ def save_pretrained(path: Path, model: Any, tokenizer: Any) -> None:
 def load_pretrained(path: Path) -> tuple[Any, Any]:
     """Model (fp32, evaluation mode) and tokenizer of a checkpoint folder; StoreError when it is none.
 
-    Nothing is fetched from anywhere and no code of the folder is run.
+    Nothing is fetched from anywhere and no code of the folder is run. UsageError for weights beyond the memory.
     """
     from_here = {"local_files_only": True, "trust_remote_code": False}
     if not (path / "config.json").is_file():
         raise StoreError(f"{path} is no checkpoint: it has no config.json")
+    parameters, available = sum(map(prod, weight_shapes(path).values())), available_memory("cpu")
+    if 4 * parameters > available:
+        raise UsageError(
+            f"{path} has {parameters / 1e9:.2f}B parameters, which take {4 * parameters / 2**30:.1f} GiB in fp32, and "
+            f"{available / 2**30:.1f} GiB are available: take a smaller model, or serve it elsewhere and name its URL"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **from_here)
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **from_here)
@@ -44,6 +58,17 @@ def load_pretrained(path: Path) -> tuple[Any, Any]:
     check_tokenizer_fits(model, tokenizer, place=path)
     model.eval()  # type: ignore[no-untyped-call]
     return model, tokenizer
+
+
+def weight_shapes(folder: Path) -> dict[str, list[int]]:
+    """Shapes of a checkpoint's weights by name, from the headers of its safetensors files; without them none."""
+    shapes: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with suppress(OSError, ValueError, KeyError, struct.error), path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header: dict[str, Any] = json.loads(file.read(min(length, MAX_HEADER_BYTES)))
+            shapes |= {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+    return shapes
 
 
 def check_tokenizer_fits(model: Any, tokenizer: Any, *, place: Path) -> None:

@@ -1,13 +1,19 @@
-"""The ids of one conversation, and the rows of keys and values that `transformers` and our own pass both write."""
+"""The ids of one conversation, and the rows of keys and values that `transformers` and our own pass both write.
+
+Rows are kept in pools by their number of positions, so that a long conversation takes a long row and the others short
+ones. `TransformersPass` reads the rows at the front by the model itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import Cache
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 
@@ -21,8 +27,10 @@ class Context:
     """Hash of `ids`: two contexts of one digest and length hold the same ids."""
     cached_length: int = 0
     """Number of ids whose keys and values are cached."""
+    capacity: int = 0
+    """Positions of its row, which name the pool that has it; 0 when it has none."""
     row: int = -1
-    """Row in the cache; -1 when it has none."""
+    """Row in that pool; -1 when it has none."""
     draft: tuple[int, ...] = ()
     """Guesses of the ids that follow, read along by the next pass."""
 
@@ -38,20 +46,24 @@ class Context:
         self.ids += ids
 
 
-BLOCK = 64
-"""Rows and positions are added in multiples of this."""
+MIN_ROW_POSITIONS = 128
+"""Positions of the shortest rows; those of every next pool are twice as long."""
+MIN_ADDED_POSITIONS = 2048
+"""Rows are added so many that they have this number of positions, or a quarter of the rows that there are."""
 
 
 @dataclass(slots=True)
 class RowTable:
-    """Places that the next forward pass reads and writes; shared by all layers."""
+    """Places that the next forward pass reads and writes; shared by all layers of a pool."""
 
-    rows: int = BLOCK
-    positions: int = 4 * BLOCK
+    rows: int
+    positions: int
     slots: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
     """[B, C] positions of the new tokens in the front rows."""
     upto: int = 0
     """Positions that any active row may look at."""
+    places: dict[int, Tensor] = field(default_factory=dict)
+    """By number of heads: the slots as indices of single places [B x heads x C]; emptied before a pass."""
 
 
 class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -68,9 +80,12 @@ class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
         assert self.keys is not None
         assert self.values is not None
         batch, heads = key_states.shape[:2]
-        starts = torch.arange(batch * heads, device=key_states.device).view(batch, heads, 1) * self.keys.shape[2]
-        self._put(self.keys, key_states, (starts + self.table.slots[:, None]).flatten())
-        self._put(self.values, value_states, (starts + self.table.slots[:, None]).flatten())
+        places = self.table.places.get(heads)
+        if places is None:
+            starts = torch.arange(batch * heads, device=key_states.device).view(batch, heads, 1) * self.keys.shape[2]
+            places = self.table.places[heads] = (starts + self.table.slots[:, None]).flatten()
+        self._put(self.keys, key_states, places)
+        self._put(self.values, value_states, places)
         return self.keys[:batch, :, : self.table.upto], self.values[:batch, :, : self.table.upto]
 
     def write(self, keys: Tensor, values: Tensor, places: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -93,26 +108,36 @@ class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
         self.is_initialized = True
 
     def resize(self) -> None:
-        """Grow to the table's new size; cached keys and values stay."""
+        """Take the table's number of rows; the first ones stay."""
         if not self.is_initialized or self.keys is None or self.values is None:
             return
-        old = (self.keys, self.values)
-        self._allocate(*old)
-        for was, now in zip(old, (self.keys, self.values), strict=True):
-            now[: was.shape[0], :, : was.shape[2] - 1] = was[:, :, :-1]
+        for name in ("keys", "values"):  # one after the other, so that one is held twice at most
+            old: Tensor = getattr(self, name)
+            kept = min(len(old), self.table.rows)
+            new = old.new_zeros(self.table.rows, *old.shape[1:])
+            new[:kept] = old[:kept]
+            setattr(self, name, new)
 
-    def copy(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> None:
-        """Copy single places, each given by rows and positions [n]."""
-        for memory in (self.keys, self.values):
-            if memory is not None:
-                memory[target[0], :, target[1]] = memory[source[0], :, source[1]]
+    def tensors(self) -> Iterator[Tensor]:
+        """What is held."""
+        if self.keys is not None and self.values is not None:
+            yield from (self.keys, self.values)
 
-    def move(self, source: Tensor, target: Tensor, upto: int) -> None:
-        """Copy rows `source` over rows `target` (both [n])."""
-        for memory in (self.keys, self.values):
-            if memory is not None:
-                part = memory[:, :, :upto]
-                part.index_copy_(0, target, part.index_select(0, source))
+    def copy(self, other: KVRows, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> None:
+        """Copy single places of a layer of this or another pool, each given by rows and positions [n]."""
+        self._allocate_like(other)
+        for own, theirs in zip(KVRows.tensors(self), KVRows.tensors(other), strict=True):
+            own[target[0], :, target[1]] = theirs[source[0], :, source[1]]
+
+    def move(self, other: KVRows, source: Tensor, target: Tensor, *, upto: int) -> None:
+        """Copy rows `source` of a layer of this or another pool over rows `target` (both [n])."""
+        self._allocate_like(other)
+        for own, theirs in zip(KVRows.tensors(self), KVRows.tensors(other), strict=True):
+            own[:, :, :upto].index_copy_(0, target, theirs[:, :, :upto].index_select(0, source))
+
+    def _allocate_like(self, other: KVRows) -> None:
+        if self.keys is None and other.keys is not None and other.values is not None:
+            self._allocate(other.keys, other.values)
 
 
 class StateRows(LinearAttentionLayer):
@@ -152,19 +177,27 @@ class StateRows(LinearAttentionLayer):
         )
 
     def resize(self) -> None:
-        """Grow to the table's rows; the states stay."""
+        """Take the table's number of rows; the first states stay."""
         for kind, old in self.memory.items():
+            kept = min(len(old), self.table.rows)
             self.memory[kind] = old.new_zeros(self.table.rows, *old.shape[1:])
-            self.memory[kind][: len(old)] = old
+            self.memory[kind][:kept] = old[:kept]
 
-    def copy_rows(self, source: Tensor, target: Tensor) -> None:
-        """Copy rows `source` over rows `target`, both [n]."""
-        for rows in self.memory.values():
-            rows.index_copy_(0, target, rows.index_select(0, source))
+    def tensors(self) -> Iterator[Tensor]:
+        """What is held."""
+        yield from self.memory.values()
 
-    def move(self, source: Tensor, target: Tensor, upto: int) -> None:
+    def copy_rows(self, other: StateRows, source: Tensor, target: Tensor) -> None:
+        """Copy rows `source` of a layer of this or another pool over rows `target`, both [n]."""
+        self.conv_kernel_size, self.device, self.dtype = other.conv_kernel_size, other.device, other.dtype
+        for kind, rows in other.memory.items():
+            if kind not in self.memory:
+                self.memory[kind] = rows.new_zeros(self.table.rows, *rows.shape[1:])
+            self.memory[kind].index_copy_(0, target, rows.index_select(0, source))
+
+    def move(self, other: StateRows, source: Tensor, target: Tensor, *, upto: int) -> None:
         """The same; `upto` bounds what has positions, and states have none."""
-        self.copy_rows(source, target)
+        self.copy_rows(other, source, target)
 
 
 class StateAndKVRows(StateRows, KVRows):  # type: ignore[misc, override, no-untyped-call]
@@ -175,11 +208,181 @@ class StateAndKVRows(StateRows, KVRows):  # type: ignore[misc, override, no-unty
         StateRows.__init__(self, table)
 
     def resize(self) -> None:
-        """Grow to the table's size."""
+        """Take the table's number of rows."""
         StateRows.resize(self)
         KVRows.resize(self)
 
-    def move(self, source: Tensor, target: Tensor, upto: int) -> None:
+    def tensors(self) -> Iterator[Tensor]:
+        """What is held."""
+        yield from KVRows.tensors(self)
+        yield from StateRows.tensors(self)
+
+    def move(self, other: Any, source: Tensor, target: Tensor, *, upto: int) -> None:
         """Copy rows."""
-        StateRows.move(self, source, target, upto)
-        KVRows.move(self, source, target, upto)
+        StateRows.move(self, other, source, target, upto=upto)
+        KVRows.move(self, other, source, target, upto=upto)
+
+
+class RowPool:
+    """Rows with equally many positions, in all layers.
+
+    Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
+    """
+
+    def __init__(self, kinds: Sequence[type[KVRows] | type[StateRows]], capacity: int):
+        """`kinds` are those of the layers; `capacity` is the number of positions of a row."""
+        self.table = RowTable(rows=0, positions=capacity)
+        self.layers: list[Any] = [kind(self.table) for kind in kinds]
+        self.states: list[StateRows] = [layer for layer in self.layers if isinstance(layer, StateRows)]
+        self.contexts: list[Context | None] = []
+        """By row; None is a free row."""
+
+    @property
+    def size(self) -> int:
+        """Bytes held."""
+        return sum(t.numel() * t.itemsize for layer in self.layers for t in layer.tensors())
+
+    def rows_with(self, more: int) -> int:
+        """Rows that are needed when so many are added to those that are taken."""
+        return max(len(self.contexts), sum(c is not None for c in self.contexts) + more)
+
+    def resize(self, rows: int) -> None:
+        """Have so many rows, not fewer than are taken."""
+        if rows < len(self.contexts):  # no holes
+            self.front([c for c in self.contexts if c is not None])
+            while self.contexts and self.contexts[-1] is None:
+                self.contexts.pop()
+        self.table.rows = max(rows, len(self.contexts))
+        for layer in self.layers:
+            layer.resize()
+
+    def add(self, contexts: Sequence[Context]) -> None:
+        """Give every context a free row; there must be as many."""
+        free = (row for row, context in enumerate(self.contexts) if context is None)
+        for context in contexts:
+            context.row, context.capacity = next(free, len(self.contexts)), self.table.positions
+            self.contexts[context.row : context.row + 1] = [context]
+
+    def drop(self, context: Context) -> None:
+        """Forget a context."""
+        self.contexts[context.row] = None
+        context.row, context.capacity, context.cached_length = -1, 0, 0
+        while self.contexts and self.contexts[-1] is None:
+            self.contexts.pop()
+
+    @torch.inference_mode()
+    def front(self, contexts: Sequence[Context]) -> None:
+        """Swap these contexts with whatever is in the rows at the front."""
+        count = len(contexts)
+        away = [c for c in contexts if c.row >= count]
+        if not away:
+            return
+        active = set(map(id, contexts))
+        front = [row for row, c in enumerate(self.contexts[:count]) if id(c) not in active]
+        moves: list[tuple[Context, int]] = []
+        for context, row in zip(away, front, strict=True):
+            moves.append((context, row))
+            if (idle := self.contexts[row]) is not None:
+                moves.append((idle, context.row))
+        self.move(self, [(c.row, row) for c, row in moves], upto=max(c.cached_length for c, _ in moves))
+        for context, _ in moves:
+            self.contexts[context.row] = None
+        for context, row in moves:
+            context.row, self.contexts[row] = row, context
+
+    def move(self, other: RowPool, rows: Sequence[tuple[int, int]], *, upto: int) -> None:
+        """Copy rows of this or another pool, each given by its number there and here, up to a position."""
+        device = next((tensor.device for layer in other.layers for tensor in layer.tensors()), None)
+        if device is None or not upto or not rows:
+            return
+        from_, to = (torch.tensor(numbers, device=device) for numbers in zip(*rows, strict=True))
+        for own, theirs in zip(self.layers, other.layers, strict=True):
+            own.move(theirs, from_, to, upto=upto)
+
+
+FULL_TYPES = ("full_attention", "sliding_attention", "linear_attention", "conv")
+STATE_TYPES = frozenset({"linear_attention", "conv", "mamba", "recurrent"})
+"""Types of layers that keep a state: nothing is masked, as their rows are never padded."""
+
+
+class TransformersPass:
+    """Read by the model's own forward pass, in rows that are padded on the left.
+
+    Where layers keep states, all contexts of a pass have equally many new ids, and all or none have been read before.
+    """
+
+    def __init__(self, model: Any, *, by_type: bool = False, by_token: bool = False):
+        """`by_type`: the model takes a mask for each type of its layers. Else one mask is for all of them.
+
+        `by_token`: the model goes on from a state with one token at a time only.
+        """
+        self.model, self.by_type, self.by_token = model, by_type, by_token
+        takes = signature(model.forward).parameters
+        self.cache_argument = "cache_params" if "cache_params" in takes else "past_key_values"
+        config = model.config
+        self.window = int(getattr(config, "sliding_window", None) or 0)
+        self.types = {*FULL_TYPES, *(getattr(config, "layer_types", None) or ())}
+        self.adds = config._attn_implementation == "eager"
+
+    def read(self, parts: Sequence[tuple[RowPool, Sequence[Context]]]) -> Tensor:
+        """Read the unread ids and the drafts of contexts, which occupy the front rows of their pools in their order.
+
+        Returns logits [N, V]: for each context those after its ids and after each id of its draft. Every pool is a
+        pass.
+        """
+        logits = [[self._read(pool, step) for step in self._steps(batch)][-1] for pool, batch in parts]
+        return logits[0] if len(logits) == 1 else torch.cat(logits)
+
+    def _steps(self, batch: Sequence[Context]) -> list[Sequence[Context]]:
+        """What is read in one call of the model each."""
+        if not (self.by_token and batch[0].cached_length):
+            return [batch]
+        return [  # all have equally many new ids and no drafts
+            [Context(ids=c.ids[: c.end - left], row=c.row, cached_length=c.end - left - 1) for c in batch]
+            for left in range(batch[0].end - batch[0].cached_length - 1, -1, -1)
+        ]
+
+    def _read(self, pool: RowPool, batch: Sequence[Context]) -> Tensor:
+        device, table = self.model.device, pool.table
+        for layer in pool.states:
+            layer.open(len(batch), known=batch[0].cached_length > 0)
+        ends, cached = (
+            torch.tensor(numbers, device=device)[:, None]
+            for numbers in ([c.end for c in batch], [c.cached_length for c in batch])
+        )
+        chunk = max(c.end - c.cached_length for c in batch)
+        table.upto = max(c.end for c in batch)
+        ids = [[0] * (chunk - c.end + c.cached_length) + c.ids[c.cached_length :] + [*c.draft] for c in batch]
+        positions = ends - chunk + torch.arange(chunk, device=device)  # [B, C]
+        new = positions >= cached
+        table.slots = torch.where(new, positions, table.positions)
+        table.places.clear()
+        positions = torch.where(new, positions, 0)
+        masked = len(pool.states) < len(pool.layers) or isinstance(pool.layers[0], KVRows)
+        mask = self._mask(positions[:, None, :, None], table.upto) if masked else None
+        counts = [1 + len(c.draft) for c in batch]
+        width = max(counts)
+        logits: Tensor = self.model(
+            input_ids=torch.tensor(ids, device=device),
+            position_ids=positions,
+            attention_mask=mask,
+            use_cache=True,
+            logits_to_keep=width,
+            **{self.cache_argument: Cache(layers=pool.layers)},
+        ).logits
+        for layer in pool.states:
+            layer.close(len(batch))
+        places = [row * width + column for row, n in enumerate(counts) for column in range(width - n, width)]
+        return logits.flatten(0, 1)[torch.tensor(places, device=logits.device)]
+
+    def _mask(self, positions: Tensor, upto: int) -> Any:
+        """Who sees whom, for queries at `positions` [B, 1, C, 1]; by the layers' type where the model asks for that."""
+        keys = torch.arange(upto, device=positions.device)
+        full = keys <= positions  # [B, 1, C, upto]
+        near = full & (keys > positions - self.window) if self.window else full
+        if self.adds:
+            least = torch.finfo(self.model.dtype).min
+            full, near = (torch.zeros(m.shape, dtype=self.model.dtype).masked_fill(~m, least) for m in (full, near))
+        if not self.by_type:
+            return near
+        return {kind: None if kind in STATE_TYPES else near if "sliding" in kind else full for kind in self.types}

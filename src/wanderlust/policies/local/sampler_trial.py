@@ -7,7 +7,7 @@ take `past_key_values` as an unknown keyword. So every architecture is tried bef
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -126,6 +126,10 @@ class RecomputedContexts:
             logits.append(self.model(input_ids=ids, use_cache=False).logits[:, -1])
             context.cached_length, context.row = len(context.ids), 0
         return torch.cat(logits)
+
+    def footprint(self, contexts: Iterable[Context]) -> int:
+        """Nothing is held."""
+        return 0
 
     def free(self, context: Context) -> None:
         """Forget a context."""

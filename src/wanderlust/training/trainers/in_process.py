@@ -159,13 +159,15 @@ class InProcessTrainer(LocalLearner):
         config: OptimizerConfig,
         *,
         hardware: Hardware = DEFAULT_HARDWARE,
+        cache_bytes: int = 0,
         **options: Any,
     ):
-        """As `LocalLearner`; `tokenizer` ends and decodes the answers."""
+        """As `LocalLearner`; `tokenizer` ends and decodes the answers; `cache_bytes`: see `Engine`."""
         super().__init__(model, config, hardware=hardware, **options)
         self.renderer = Renderer(tokenizer)
         copies = (to_device(copy.deepcopy(model), hardware) for _ in range(2))
-        engines = (Engine(one, end_ids=self.renderer.end_ids, decode=tokenizer.decode) for one in copies)
+        ends, decode = self.renderer.end_ids, tokenizer.decode
+        engines = (Engine(one, end_ids=ends, decode=decode, cache_bytes=cache_bytes) for one in copies)
         self.published, self.eval_sampler = map(LocalSampler, engines)
 
     async def sample(

@@ -25,7 +25,7 @@ from wanderlust.training.gradient import Gradient, GradientComputer
 from wanderlust.training.group_source import LocalPlayer, bind_algorithm, play_greedy, reference_scorer
 from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.models import load_frozen, load_sampling, make_context, teacher_loader
+from wanderlust.training.models import cache_bytes, load_frozen, load_sampling, make_context, teacher_loader
 from wanderlust.training.optimizer import publish_weights
 from wanderlust.types import Group, Policy, RubricLike, Task
 
@@ -50,7 +50,15 @@ class Replica:
         """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
         `rubric` is used in place of the environment's; `explore` wraps the policy that plays."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
-        self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
+        self.policy = LocalPolicy.of(
+            model,
+            tokenizer,
+            config.sampling,
+            seed=config.seed,
+            fast=config.fast,
+            cache_bytes=cache_bytes(config, model.device),
+            keeps_answers=config.keeps_answers,
+        )
         lent = make_context(config, partial(copy.deepcopy, model), load_teacher=teacher)
         self.algorithm = bind_algorithm(configured_algorithm(config), lent)
         reference = reference_scorer(self.algorithm, lent)
