@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from servers import KEY, own_server
 from test_recipe_train import Stopping
 from tiers import proof_except
 from toys import TOKENIZER, Twice, fresh
@@ -24,9 +22,6 @@ from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.progress import NullLogger
-from wanderlust.serving.http import AgentServer
-from wanderlust.serving.local_models import adapter_loader, make_served_model
-from wanderlust.serving.model_api import ModelAPI
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
@@ -36,7 +31,6 @@ from wanderlust.training.train import train
 from wanderlust.training.trainers.process_pool import WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-KEY = "a key of the tests"
 
 
 @pytest.fixture(scope="module")
@@ -46,36 +40,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def served(start: Path) -> Iterator[str]:
-    """The address of our own server of the checkpoint, which has vLLM's calls for adapters."""
-    ready, address, loop = threading.Event(), list[str](), asyncio.new_event_loop()
-    done = asyncio.Event()
-
-    async def serve() -> None:
-        base = make_served_model("toy", *load_pretrained(start))
-        api = ModelAPI(base, load_adapter=adapter_loader(base))
-        async with AgentServer() as server, server.serving(api, KEY):
-            address.append(server.url)
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    ready.wait(30)
-    try:
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(done.set)
-        thread.join()
-        loop.close()
-
-
 @pytest.fixture(scope="module")
 def url(start: Path) -> Iterator[str]:
     before = os.environ.get(API_KEY_VARIABLE)
     os.environ[API_KEY_VARIABLE] = KEY
-    with served(start) as address:
+    with own_server(start) as address:
         yield address
     os.environ.pop(API_KEY_VARIABLE)
     if before is not None:

@@ -6,12 +6,6 @@ import asyncio
 import gc
 import json
 import os
-import signal
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from benchmarks.peer import ROOT, SKYRL, made
 
+from servers import skyrl_server
 from toys import TOKENIZER, WORDS, fresh
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import ContextFull, PolicyFailure, StoreError, UsageError
@@ -216,40 +210,10 @@ class Letter(Environment):
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerService]:
     """SkyRL's own server on this machine's CPU, in its own environment, with the toys' model as base."""
-    python = made(SKYRL)
-    if python is None:
-        pytest.skip("SkyRL's server is not installed: make peers")
     folder = tmp_path_factory.mktemp("skyrl")
     save_pretrained(folder / "model", fresh(0), TOKENIZER)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [python, "-m", "benchmarks.peers.skyrl_server", folder / "model", str(port), folder]
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-        try:
-            _await_health(f"http://127.0.0.1:{port}", server, folder / "log")
-            yield TinkerService(
-                model=str(folder / "model"),
-                url=f"http://127.0.0.1:{port}",
-                key="tml-local",
-                rank=8,
-                averages_loss=True,
-            )
-        finally:
-            os.killpg(server.pid, signal.SIGKILL)  # its engine too; there is nothing to keep
-            server.wait()
-
-
-def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/api/v1/healthz") as answer:
-                json.load(answer)
-                return
-        except (urllib.error.URLError, ConnectionError):
-            assert server.poll() is None, log.read_text()[-2000:]
-            time.sleep(0.2)  # another process's start-up tells nobody
+    with skyrl_server(folder / "model", folder) as url:
+        yield TinkerService(model=str(folder / "model"), url=url, key="tml-local", rank=8, averages_loss=True)
 
 
 async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, float]]:

@@ -19,7 +19,7 @@ from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
 
-Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp"]
+Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp", "tinker"]
 FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5e-3}
 CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
 MINIMA = {
@@ -215,9 +215,15 @@ class TrainConfig:
     # Engine: who samples, and who computes gradients
     engine: Engine = "local"
     """local: this process and its workers. vllm: servers sample. fsdp: sharded weights in several processes. vllm+fsdp:
-    both."""
+    both. tinker: a Tinker service samples and learns."""
     engine_url: str = ""
-    """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here."""
+    """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here.
+    tinker: the service's address. Empty: TINKER_BASE_URL, or the hosted service."""
+    engine_model: str = ""
+    """tinker: name by which the service knows the model. Empty: that of the initial policy."""
+    engine_loss: Literal["sum", "mean"] = "sum"
+    """tinker: whether the service sums the loss of a row's tokens, as the API says, or divides by their number, as
+    SkyRL's JAX backend does."""
     servers: int = 1
     """vLLM servers to start."""
     server_command: str = "vllm serve"

@@ -2,7 +2,8 @@
 
 local: this process and its workers do both, in turn; or at once in this process, where rollouts may be stale.
 vllm: vLLM servers sample, this process computes gradients. fsdp: processes with sharded weights compute gradients, and
-each plays with a copy of the model. vllm+fsdp: servers sample, sharded processes compute gradients.
+each plays with a copy of the model. vllm+fsdp: servers sample, sharded processes compute gradients. tinker: a service
+does both.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from wanderlust._lazy import needs_extra
+from wanderlust.errors import UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE, Sampler, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
@@ -22,10 +25,13 @@ from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm_servers import VLLMOptions, WeightFormat, find_vllm_servers, start_vllm_servers
 from wanderlust.tasks.curriculum import Curriculum
+from wanderlust.training import losses
 from wanderlust.training.algorithms.base import Algorithm, AlgorithmContext
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.async_source import AsyncSource
+from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.group_source import (
     BatchSource,
     GroupSource,
@@ -38,16 +44,21 @@ from wanderlust.training.group_source import (
 from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.models import algorithm_context, load_frozen, load_trainable, merge_adapters
 from wanderlust.training.setup import check_engine
-from wanderlust.training.trainers.base import Trainer
+from wanderlust.training.trainers.base import SupportsLogprobs, Trainer
 from wanderlust.training.trainers.fsdp_group import FsdpTrainer, RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.training.trainers.served import EvaluationSampler, Learner, ServedTrainer, write_weights
-from wanderlust.types import Group, Task
+from wanderlust.types import Group, Task, user
 
 WEIGHTS_FOLDER = "weights"
 """Folder of a run, from which servers read the weights that are published."""
+SERVICE_PLACE_FILE = "service-weights.txt"
+"""File of a run that says where a service keeps the weights that were exported last."""
+PROBE_TEXT = "The quick brown fox jumps over the lazy dog. 2 + 2 = 4"
+MAX_PROBE_DIFFERENCE = 0.5
+"""Mean difference of log-probabilities above which a service is said to have another model; bf16 makes below 0.1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +76,8 @@ class TrainingSetup:
     group_source: GroupSource
     """Plays and credits groups as in a step."""
     whole_model: Callable[..., Awaitable[Any]]
-    """The newest weights (`averaged`: their moving average) as a model in this process, adapters merged."""
+    """The newest weights (`averaged`: their moving average) as a model in this process, adapters merged; None where a
+    service does not hand them out."""
 
 
 @asynccontextmanager
@@ -78,6 +90,8 @@ async def open_engine(config: TrainConfig, start: Path, *, workers: int, run: Pa
     async with AsyncExitStack() as stack:
         if config.engine in ("vllm", "vllm+fsdp"):
             yield await _with_servers(stack, config, start, run=run)
+        elif config.engine == "tinker":
+            yield await _with_service(stack, config, start, run=run)
         elif config.engine == "fsdp":
             yield _with_fsdp(stack, config, start)
         elif config.max_staleness:
@@ -186,6 +200,45 @@ async def _with_servers(stack: AsyncExitStack, config: TrainConfig, start: Path,
     )
 
 
+async def _with_service(stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path) -> TrainingSetup:
+    """A Tinker service samples and learns; its adapter is put on the model in this process where one is saved."""
+    with needs_extra("tinker"):
+        from wanderlust.training.trainers.tinker import TinkerService, connect_tinker
+    with needs_extra("lora"):
+        from wanderlust.policies.local.lora import with_adapter
+    model, tokenizer = load_frozen(config, start)
+    service = TinkerService.of(config)
+    trainer = await stack.enter_async_context(connect_tinker(service, tokenizer, config.rl_optimizer))
+    await _check_same_model(trainer, model, tokenizer, name=service.model)
+
+    async def whole_model(*, averaged: bool = False) -> Any:
+        folder = run / WEIGHTS_FOLDER / "adapter"
+        place = await trainer.export_adapter(folder)
+        (run / SERVICE_PLACE_FILE).write_text(f"{place}\n")
+        return with_adapter(model, folder) if folder.exists() else None
+
+    return _played_here(config, start, trainer, tokenizer=tokenizer, eval_sampler=trainer, whole_model=whole_model)
+
+
+async def _check_same_model(trainer: SupportsLogprobs, model: Any, tokenizer: Any, *, name: str) -> None:
+    """Raises UsageError when a new adapter's log-probabilities are not those of the checkpoint."""
+    ids = [*Renderer(tokenizer).start([user(PROBE_TEXT)])]
+    sample = Sample()
+    sample.append_context(ids[:1])
+    sample.append_completion(ids[1:], [0.0] * (len(ids) - 1), [1.0] * (len(ids) - 1))
+    loss = losses.IMPORTANCE_LOSS
+    (theirs,), (ours,) = (
+        await trainer.compute_logprobs([sample], loss),
+        GradientComputer(model, loss=loss).compute_logprobs([sample]),
+    )
+    apart = sum(abs(a - b) for a, b in zip(theirs, ours, strict=True)) / (len(ids) - 1)
+    if not apart < MAX_PROBE_DIFFERENCE:
+        raise UsageError(
+            f"the service's model {name} is not that of the checkpoint: log-probabilities of a token are {apart:.2g} "
+            "apart on average; name the right one with engine_model"
+        )
+
+
 def _played_here(
     config: TrainConfig,
     start: Path,
@@ -255,6 +308,8 @@ def _computing(config: TrainConfig) -> dict[str, Any]:
 
 
 async def save_checkpoint(folder: Path, config: TrainConfig, setup: TrainingSetup, *, averaged: bool = False) -> None:
-    """Save the newest weights, or their moving average, as a Hugging Face folder."""
+    """Save the newest weights, or their moving average, as a Hugging Face folder, where the engine hands them out."""
     model = await setup.whole_model(averaged=averaged)
+    if model is None:
+        return
     save_pretrained(folder, merge_adapters(config, model), setup.tokenizer)

@@ -24,7 +24,7 @@ from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, prune
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.curricula import run_curriculum
-from wanderlust.training.engines import TrainingSetup, open_engine, save_checkpoint
+from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
 from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
 from wanderlust.training.result import (
@@ -69,6 +69,8 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
         config, run, best_step=top.step if top is not None else None, logger=logger
     )
     body["policy_checkpoint"] = CHECKPOINT_OF[result.get("policy", AFTER)]
+    if not end.exists():
+        body["service_weights"] = (run.path / SERVICE_PLACE_FILE).read_text().strip()
     signal, clipped = (
         [value for _, value in run.store.metrics("rl", name)] for name in ("frac_groups_with_signal", "clip_fraction")
     )

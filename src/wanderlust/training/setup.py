@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from functools import partial
 
+from wanderlust._lazy import needs_extra
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE
 from wanderlust.policies.local.device import warn_slow_precision
@@ -32,8 +34,12 @@ OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": ""
 def check_engine(config: TrainConfig) -> None:
     """Raises UsageError, in one line, for what the engine cannot do, and for settings that it does not read."""
     engine, serves, sharded = config.engine, "vllm" in config.engine, "fsdp" in config.engine
+    service = engine == "tinker"
     unread = {
-        "engine_url": not serves and bool(config.engine_url),
+        "engine_url": not serves and not service and bool(config.engine_url),
+        "engine_model": not service and bool(config.engine_model),
+        "engine_loss": not service and config.engine_loss != "sum",
+        "micro_batch": service and config.micro_batch != TrainConfig().micro_batch,
         **{
             name: (not serves or bool(config.engine_url)) and getattr(config, name) != default
             for name, default in OF_SERVERS.items()
@@ -45,6 +51,8 @@ def check_engine(config: TrainConfig) -> None:
         if wrong:
             where = "with engine_url" if config.engine_url and name != "engine_url" else f"by the engine {engine}"
             raise UsageError(f"{name} is not read {where}: leave it out")
+    if service:
+        check_service(config)
     if engine == "fsdp" and config.max_staleness:
         raise UsageError("the engine fsdp plays and learns in turn: set max_staleness to 0, or take vllm+fsdp")
     if sharded and config.optimizer != "adamw":
@@ -58,8 +66,33 @@ def check_engine(config: TrainConfig) -> None:
         raise UsageError(no_server_program(config.server_command))
 
 
+def check_service(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, for what a Tinker service cannot do."""
+    for wrong, line in (
+        (
+            config.policy == FRESH_POLICY or config.sft_episodes,
+            "trains a model that it has: a fresh one, or a warm-up (sft_episodes), needs another engine",
+        ),
+        (not config.lora, "trains adapters, not whole weights: set lora to their rank, for instance 32"),
+        (config.ema_decay, "keeps no moving average of the weights: set ema_decay to 0"),
+        (config.optimizer != "adamw", f"updates by adamw, not by {config.optimizer}"),
+        (config.temperature != 1, "samples at temperature 1: set temperature to 1"),
+        (config.top_p != 1, "may report log-probabilities after the top_p cut: set top_p to 1"),
+    ):
+        if wrong:
+            raise UsageError(f"the engine tinker {line}")
+    with needs_extra("tinker"):
+        from wanderlust.training.trainers.tinker import check_supported
+    check_supported([], configured_algorithm(config).loss)
+
+
 def check_servers(config: TrainConfig) -> None:
-    """Raises UsageError, in one line, when one of the servers at `engine_url` does not answer."""
+    """Raises UsageError, in one line, when a server at `engine_url`, or the Tinker service, does not answer."""
+    if config.engine == "tinker":
+        with needs_extra("tinker"):
+            from wanderlust.training.trainers.tinker import TinkerService, check_tinker
+        run_blocking(partial(check_tinker, TinkerService.of(config)))
+        return
     for url in filter(None, map(str.strip, config.engine_url.split(","))):
         client = VLLM(url, "", api_key=os.environ.get(API_KEY_VARIABLE))
         try:

@@ -12,27 +12,42 @@ is not trained has the advantage 0. Target t of a row is the token after input t
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import secrets
+import shutil
+import tarfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import tinker
 import torch
+from safetensors.torch import load
 from tinker import types
 from torch import Tensor
 
-from wanderlust.errors import ContextFull, Failure, PolicyFailure, StoreError, UsageError, boundary, one_line
+from wanderlust._lazy import needs_extra
+from wanderlust.errors import (
+    ContextFull,
+    Failure,
+    PolicyFailure,
+    StoreError,
+    UsageError,
+    boundary,
+    nearest_names,
+    one_line,
+)
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.refusals import Refusal
 from wanderlust.training.batch.collate import BatchTotals, collate, token_weight
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import load_state, save_state
-from wanderlust.training.config import OptimizerConfig
+from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.losses import PolicyLoss, token_losses
 
 SERVICE_CLIP_TOLERANCE = 0.2
@@ -84,7 +99,8 @@ def check_supported(samples: Sequence[Sample], loss: PolicyLoss) -> None:
         "a dual clip": bool(loss.ratio_dual),
         "a correction of the sampler": loss.correction is not None,
         "an entropy bonus": bool(loss.entropy),
-        "a distance to a reference in the loss": any(any(s.kl) for s in samples),
+        "a distance to a reference in the loss": (loss.kl is not None and loss.kl.into == "loss")
+        or any(any(s.kl) for s in samples),
     }
     unsupported = [what for what, on in beyond.items() if on]
     if unsupported:
@@ -184,18 +200,52 @@ class TinkerService:
     timeout_seconds: float = 1800.0
     """Seconds for one call; compiling counts."""
 
+    @classmethod
+    def of(cls, config: TrainConfig) -> Self:
+        """The service that a configuration names; the key is TINKER_API_KEY's."""
+        return cls(
+            model=config.engine_model or config.policy,
+            url=config.engine_url,
+            rank=config.lora,
+            seed=config.seed,
+            averages_loss=config.engine_loss == "mean",
+        )
+
 
 @asynccontextmanager
 async def connect_tinker(
     service: TinkerService, tokenizer: Any, optimizer: OptimizerConfig
 ) -> AsyncIterator[TinkerTrainer]:
-    """A trainer with a fresh adapter, its weights published as version 0. Raises UsageError when nobody answers.
+    """A trainer with a fresh adapter, its weights published as version 0.
 
-    `tokenizer` is that of the model: answers end with its end-of-turn token. Leaving the block ends the session;
-    weights that were not saved are then lost.
+    Raises UsageError when nobody answers, or the service has no such model. `tokenizer` is that of the model: answers
+    end with its end-of-turn token. Leaving the block ends the session; weights that were not saved are then lost.
     """
     if optimizer.method != "adamw":
         raise UsageError(f"the Tinker API has AdamW only, not {optimizer.method}: take method='adamw'")
+    async with _session(service) as client:
+        async with _calling(service):
+            training = await client.create_lora_training_client_async(
+                service.model, rank=service.rank, seed=service.seed
+            )
+        trainer = TinkerTrainer(training, service, tokenizer=tokenizer, optimizer=optimizer)
+        trainer.archives = client.create_rest_client()
+        await trainer.refresh()
+        yield trainer
+
+
+async def check_tinker(service: TinkerService) -> None:
+    """Raises UsageError, in one line, when the service does not answer, refuses the key, or has no such model."""
+    try:
+        async with _session(service):
+            pass
+    except TrainerFailure as failure:
+        raise UsageError(str(failure)) from failure
+
+
+@asynccontextmanager
+async def _session(service: TinkerService) -> AsyncIterator[Any]:
+    """The client of a service that has the model."""
     if service.url:
         url = service.url
         try:
@@ -214,12 +264,12 @@ async def connect_tinker(
         client = await asyncio.to_thread(tinker.ServiceClient, **arguments)
     try:
         async with _calling(service):
-            training = await client.create_lora_training_client_async(
-                service.model, rank=service.rank, seed=service.seed
-            )
-        trainer = TinkerTrainer(training, service, tokenizer=tokenizer, optimizer=optimizer)
-        await trainer.refresh()
-        yield trainer
+            found = (await client.get_server_capabilities_async()).supported_models
+        names = sorted(model.model_name for model in found if model.model_name)
+        if names and service.model not in names:
+            near = nearest_names(service.model, names, kind="models")
+            raise UsageError(f"the Tinker service has no model {service.model!r} (engine_model); {near}")
+        yield client
     finally:
         client.holder.close()  # type: ignore[no-untyped-call]
 
@@ -237,6 +287,8 @@ class TinkerTrainer:
         self.service, self.optimizer, self.version, self.taken = service, optimizer, 0, 0
         self._training, self._added = training, False
         self._sampling: Any = None
+        self.archives: Any = None
+        """The client that asks for weights as files; None: they are not handed out."""
         self._end: tuple[int, str] = (int(tokenizer.eos_token_id), str(tokenizer.eos_token))
 
     async def sample(
@@ -280,14 +332,29 @@ class TinkerTrainer:
             logprobs |= {n: out["logprobs"].tolist() for n, out in zip(term.sample_indices, outputs, strict=True)}
         if not logprobs:
             return dict.fromkeys(
-                ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max"), 0.0
+                ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max", "tokens"), 0.0
             )
         self._added = True
         indices = sorted(logprobs)
         metrics = loss_metrics([samples[n] for n in indices], loss, [logprobs[n] for n in indices])
         if not all(map(isfinite, metrics.values())):
             raise TrainerFailure(f"the loss is no finite number ({metrics}): connect anew and load the last state")
-        return metrics
+        return {**metrics, "tokens": float(sum(len(samples[n].ids) for n in indices))}
+
+    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+        """Log-probability of every trained token (else 0) under the newest weights."""
+        rows = [[0.0] * len(sample.ids) for sample in samples]
+        read = [(n, s.trained_positions) for n, s in enumerate(samples) if s.trained_positions]
+        if not read:
+            return rows
+        data = [_datum("cross_entropy", samples[n], [float(on) for on in samples[n].mask]) for n, _ in read]
+        async with _calling(self.service):
+            outputs = (await (await self._training.forward_async(data, "cross_entropy")).result_async()).loss_fn_outputs
+        for (n, positions), out in zip(read, outputs, strict=True):
+            logprobs = out["logprobs"].tolist()
+            for i in positions:
+                rows[n][i] = logprobs[i - 1]
+        return rows
 
     async def optim_step(self) -> dict[str, float]:
         """Take a step along the added gradients."""
@@ -320,6 +387,24 @@ class TinkerTrainer:
         async with _calling(self.service):
             self._sampling = await self._training.save_weights_and_get_sampling_client_async()
 
+    async def export_adapter(self, folder: Path) -> str:
+        """Have the service keep the newest weights for sampling, and write their adapter to `folder`, as `peft` does.
+
+        Returns the place where the service keeps them. There is no `folder` where the service does not hand them out.
+        """
+        async with _calling(self.service):
+            name = f"wander-{self.taken}-{secrets.token_hex(8)}"
+            place: str = (await (await self._training.save_weights_for_sampler_async(name)).result_async()).path
+        run, _, checkpoint = place.removeprefix("tinker://").partition("/")
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(TrainerFailure):
+            async with _calling(self.service):
+                found = await self.archives.get_checkpoint_archive_url_async(run, checkpoint)
+                async with aiohttp.ClientSession(raise_for_status=True) as session, session.get(found.url) as answer:
+                    archive = await answer.read()
+                _write_adapter(folder, archive)
+        return place
+
     async def save_state(self, path: Path) -> None:
         """Have the service keep weights and optimizer; the file at `path` says where, and what else is needed."""
         name = f"wander-{self.taken}-{secrets.token_hex(8)}"  # a name that exists would not be written again
@@ -339,6 +424,22 @@ class TinkerTrainer:
             await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
         await self.refresh()
         self.version, self.taken = place["version"], place["taken"]
+
+
+def _write_adapter(folder: Path, archive: bytes) -> None:
+    """The two files of an adapter out of a .tar; the configuration names the adapted layers afterwards."""
+    with needs_extra("lora"):
+        from wanderlust.policies.local.lora import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        members = {Path(member.name).name: member for member in opened if member.isfile()}
+        files = {name: opened.extractfile(members[name]) for name in (ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE)}
+        content = {name: file.read() for name, file in files.items() if file is not None}
+    settings = json.loads(content[ADAPTER_CONFIG_FILE])
+    layers = {name.split(".lora_")[0].rpartition(".")[2] for name in load(content[ADAPTER_WEIGHTS_FILE])}
+    settings["target_modules"] = settings.get("target_modules") or sorted(layers)
+    folder.mkdir(parents=True)
+    (folder / ADAPTER_WEIGHTS_FILE).write_bytes(content[ADAPTER_WEIGHTS_FILE])
+    (folder / ADAPTER_CONFIG_FILE).write_text(json.dumps(settings))
 
 
 REFUSALS = tinker.BadRequestError | tinker.AuthenticationError | tinker.PermissionDeniedError | tinker.NotFoundError
