@@ -7,24 +7,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from servers import KEY, own_server
+from servers import ENGINES, Places, open_places
 from test_recipe_train import Stopping
 from tiers import proof_except
-from toys import TOKENIZER, Twice, fresh
+from toys import fresh
 from wanderlust.errors import PolicyFailure, UsageError
-from wanderlust.policies.base import API_KEY_VARIABLE
-from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
-from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.train import train
@@ -34,65 +33,25 @@ pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSign
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("start") / "fresh"
-    save_pretrained(folder, fresh(0), TOKENIZER)
-    return folder
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with open_places(tmp_path_factory.mktemp("places")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def url(start: Path) -> Iterator[str]:
-    before = os.environ.get(API_KEY_VARIABLE)
-    os.environ[API_KEY_VARIABLE] = KEY
-    with own_server(start) as address:
-        yield address
-    os.environ.pop(API_KEY_VARIABLE)
-    if before is not None:
-        os.environ[API_KEY_VARIABLE] = before
+def finished(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A run of every engine, with KL and entropy where the engine has it, played when it is first asked for."""
 
-
-ADAPTER = {"lora": 8}
-"""Our own server takes adapters only."""
-ENGINES: dict[str, dict[str, Any]] = {
-    "local": {},
-    "fsdp": {"engine": "fsdp", "processes": 2},
-    "vllm": {"engine": "vllm", **ADAPTER},
-    "vllm-stale": {"engine": "vllm", "max_staleness": 2, "algorithm": "grpo-tis", **ADAPTER},
-    "vllm+fsdp": {"engine": "vllm+fsdp", "processes": 2, **ADAPTER},
-}
-
-
-def settings(engine: str, start: Path, url: str, **changes: Any) -> TrainConfig:
-    of_engine = dict(ENGINES[engine])
-    if "vllm" in engine:
-        of_engine["engine_url"] = url
-    config = TrainConfig(
-        env=Twice(),
-        policy=str(start),
-        steps=20,
-        tasks_per_step=8,
-        lr=2e-2,
-        max_tokens=1,
-        eval_every=20,
-        algorithm="grpo",
-        implementation="transformers",
-        result_samples=2,
-    )
-    return replace(config, **{**of_engine, **changes})
-
-
-@pytest.fixture(scope="module")
-def finished(start: Path, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of every engine, with KL and entropy."""
-    folders = {}
-    for engine in ENGINES:
+    @cache
+    def play(engine: str) -> Path:
         folder = tmp_path_factory.mktemp("runs") / engine
-        config = settings(engine, start, url, kl=0.01, entropy=0.001)
+        config = places.settings(engine, kl=0.01, entropy=0.0 if engine == "tinker" else 0.001)
         run = Run.begin(folder, config)
         run_training(config, run, logger=NullLogger())
         run.store.close()
-        folders[engine] = folder
-    return folders
+        return folder
+
+    return play
 
 
 def figures(folder: Path, name: str) -> list[float]:
@@ -101,8 +60,8 @@ def figures(folder: Path, name: str) -> list[float]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_it_learns_with_exact_tokens(engine: str, finished: dict[str, Path]) -> None:
-    folder = finished[engine]
+def test_it_learns_with_exact_tokens(engine: str, finished: Callable[[str], Path]) -> None:
+    folder = finished(engine)
     rewards = figures(folder, "reward")
     assert len(rewards) == 20
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.15
@@ -115,16 +74,16 @@ def test_it_learns_with_exact_tokens(engine: str, finished: dict[str, Path]) -> 
 
 
 @pytest.mark.parametrize("engine", ["fsdp"])
-def test_whatever_engine_the_run_is_the_same(engine: str, finished: dict[str, Path]) -> None:
+def test_whatever_engine_the_run_is_the_same(engine: str, finished: Callable[[str], Path]) -> None:
     """Up to rounding, as long as roundings draw the same tokens."""
     for name in ("reward", "entropy", "grad_norm"):
-        assert figures(finished[engine], name)[:5] == pytest.approx(figures(finished["local"], name)[:5], rel=1e-3)
+        assert figures(finished(engine), name)[:5] == pytest.approx(figures(finished("local"), name)[:5], rel=1e-3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_token_has_the_version_it_was_drawn_with(engine: str, finished: dict[str, Path]) -> None:
+def test_every_token_has_the_version_it_was_drawn_with(engine: str, finished: Callable[[str], Path]) -> None:
     versions = {}
-    with RunStore.read(finished[engine] / "rollouts.db") as store:
+    with RunStore.read(finished(engine) / "rollouts.db") as store:
         for step in (0, 7, 19):
             rollouts = [rollout for group in store.groups("rl", step) for rollout in group.rollouts]
             versions[step] = {turn.tokens.version for one in rollouts for t in one.trajectories for turn in t.turns}
@@ -134,8 +93,8 @@ def test_every_token_has_the_version_it_was_drawn_with(engine: str, finished: di
 
 
 @pytest.mark.parametrize("engine", proof_except(["vllm"], ["vllm", "fsdp", "vllm+fsdp"], group="resumes"))
-def test_a_stopped_run_goes_on_to_the_same_weights(engine: str, start: Path, url: str, tmp_path: Path) -> None:
-    config = settings(engine, start, url, steps=6, eval_every=3, result_samples=0)
+def test_a_stopped_run_goes_on_to_the_same_weights(engine: str, places: Places, tmp_path: Path) -> None:
+    config = places.settings(engine, steps=6, eval_every=3, result_samples=0)
     for name, stops in (("whole", ()), ("stopped", (2, 4))):
         run = Run.begin(tmp_path / name, config)
         for stop in stops:
@@ -149,7 +108,8 @@ def test_a_stopped_run_goes_on_to_the_same_weights(engine: str, start: Path, url
     assert (whole - stopped).abs().max() < 1e-6
 
 
-def test_what_an_engine_cannot_do_is_refused_before_anything_starts(start: Path, url: str, tmp_path: Path) -> None:
+def test_what_an_engine_cannot_do_is_refused_before_anything_starts(places: Places, tmp_path: Path) -> None:
+    url = places.url
     for changes, why in (
         ({"engine": "vllm", "server_command": "no-such-program serve"}, "no program 'no-such-program'"),
         ({"engine": "fsdp", "optimizer": "muon"}, "adamw"),
@@ -160,21 +120,21 @@ def test_what_an_engine_cannot_do_is_refused_before_anything_starts(start: Path,
         ({"engine": "vllm", "engine_url": url, "processes": 2}, "processes is not read"),
         ({"engine": "vllm", "engine_url": f"{url}, http://127.0.0.1:9/v1"}, "no vLLM server answers at .*:9/v1/models"),
     ):
-        config = replace(settings("local", start, url), **changes)
+        config = replace(places.settings("local"), **changes)
         with pytest.raises(UsageError, match=why):
-            train(config.env, start, config=config, out=tmp_path / "run", progress=False)
+            train(config.env, places.start, config=config, out=tmp_path / "run", progress=False)
         assert not (tmp_path / "run").exists()
 
 
-def test_servers_that_do_not_answer_are_one_line(start: Path, url: str, tmp_path: Path) -> None:
-    config = settings("vllm", start, "http://127.0.0.1:9/v1")
+def test_servers_that_do_not_answer_are_one_line(places: Places, tmp_path: Path) -> None:
+    config = places.settings("vllm", engine_url="http://127.0.0.1:9/v1")
     with pytest.raises(PolicyFailure, match=r"no vLLM server answers at http://127\.0\.0\.1:9/v1/models"):
         run_training(config, Run.begin(tmp_path / "run", config), logger=NullLogger())
 
 
-def test_torchrun_starts_the_processes_of_a_group(start: Path, tmp_path: Path) -> None:
+def test_torchrun_starts_the_processes_of_a_group(places: Places, tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = ["-m", "wanderlust.cli.main", "train", "toys:Twice", "--policy", start, "--out", tmp_path / "run"]
+    command = ["-m", "wanderlust.cli.main", "train", "toys:Twice", "--policy", places.start, "--out", tmp_path / "run"]
     options = [
         "--engine",
         "fsdp",
@@ -195,9 +155,9 @@ def test_torchrun_starts_the_processes_of_a_group(start: Path, tmp_path: Path) -
     assert len(figures(tmp_path / "run", "reward")) == 3
 
 
-def test_a_killed_process_ends_the_run_in_one_line_and_it_goes_on(start: Path, url: str, tmp_path: Path) -> None:
+def test_a_killed_process_ends_the_run_in_one_line_and_it_goes_on(places: Places, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    config = settings("fsdp", start, url, steps=8, eval_every=8, result_samples=0)
+    config = places.settings("fsdp", steps=8, eval_every=8, result_samples=0)
 
     class Killing(NullLogger):
         """Kills the second process of the group after some steps."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
+from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import PositiveInt
 from wanderlust.cli.output import print_json, print_result
@@ -55,7 +56,17 @@ class ResumeOptions:
     """With --resume: go on from the state saved before the last one, which is damaged."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions(WorkerOptions):
+    """Where the rollouts of a training run are played; no setting of the run."""
+
+    workers: PositiveInt | None = None
+    """Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU."""
+
+
 DEFAULT_TRAIN_OPTIONS, DEFAULT_RESUME_OPTIONS = TrainOptions(), ResumeOptions()
+DEFAULT_PROCESS_OPTIONS = ProcessOptions()
 
 
 def train_command(
@@ -67,7 +78,7 @@ def train_command(
     train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
     out: Path | None = None,
     resume_options: ResumeOptions = DEFAULT_RESUME_OPTIONS,
-    workers: PositiveInt | None = None,
+    process_options: ProcessOptions = DEFAULT_PROCESS_OPTIONS,
     logger: tuple[str, ...] = (),
     json: bool = False,
 ) -> None:
@@ -83,8 +94,6 @@ def train_command(
         Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, tool-call.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
-    workers:
-        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU.
     logger:
         Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
     json:
@@ -96,7 +105,7 @@ def train_command(
         if train_options != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
             raise UsageError(
                 "--resume goes on as the run was begun: leave out everything but --accept-changes, "
-                "--previous-state, --workers, --logger and --json"
+                "--previous-state, --workers, --ray-workers, --ray-address, --logger and --json"
             )
         folder = run_of_recipe(resume, "train").path
     else:
@@ -111,7 +120,7 @@ def train_command(
         if config is None:
             result = resume_training(
                 folder,
-                workers=workers,
+                **asdict(process_options),
                 loggers=logger,
                 progress=progress,
                 accept_changes=resume_options.accept_changes,
@@ -127,7 +136,7 @@ def train_command(
                 config=config,
                 out=folder,
                 resume=False,
-                workers=workers,
+                **asdict(process_options),
                 loggers=logger,
                 progress=progress,
                 command=words,

@@ -356,6 +356,22 @@ def _wrong_value(name: str, value: Any) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayCluster:
+    """Ray actors that play a run's rollouts; no setting of the run, as no figure of a synchronous one depends on it."""
+
+    workers: int
+    address: str | None = None
+    """HOST:PORT of the cluster. None: processes of this machine, or the Ray that this process is connected with."""
+
+    @classmethod
+    def of(cls, workers: int | None, address: str | None) -> Self | None:
+        """The cluster that these options name; None without workers. UsageError for an address without workers."""
+        if address is not None and workers is None:
+            raise UsageError("ray_address needs ray_workers")
+        return cls(workers=workers, address=address) if workers is not None else None
+
+
 def default_workers(device: str = "cpu") -> int:
     """Worker processes of a run that names no number: 2, or 1 on one core and on a GPU; no figure depends on it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,15 @@ from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm_servers import VLLMOptions, WeightFormat, find_vllm_servers, start_vllm_servers
+from wanderlust.runner.engine import WorkerBackend
+from wanderlust.serving.remote_sampler import RemoteSampler, serve_samplers
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import Algorithm, AlgorithmContext
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.async_source import AsyncSource
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.config import RayCluster, TrainConfig
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.group_source import (
     BatchSource,
@@ -43,7 +46,7 @@ from wanderlust.training.group_source import (
 )
 from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.models import algorithm_context, load_frozen, load_trainable, merge_adapters
-from wanderlust.training.setup import check_engine
+from wanderlust.training.setup import check_engine, check_ray
 from wanderlust.training.trainers.base import SupportsLogprobs, Trainer
 from wanderlust.training.trainers.fsdp_group import FsdpTrainer, RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
@@ -81,32 +84,44 @@ class TrainingSetup:
 
 
 @asynccontextmanager
-async def open_engine(config: TrainConfig, start: Path, *, workers: int, run: Path) -> AsyncIterator[TrainingSetup]:
+async def open_engine(
+    config: TrainConfig, start: Path, *, workers: int, run: Path, ray: RayCluster | None = None
+) -> AsyncIterator[TrainingSetup]:
     """The engine that a configuration names, over the checkpoint `start`; whatever is started ends with the block.
 
-    `run` is the run's folder, for what servers read and log. UsageError for what the engine cannot do.
+    `run` is the run's folder, for what servers read and log; `ray` plays the rollouts. UsageError for what the engine
+    cannot do.
     """
     check_engine(config)
+    check_ray(config, ray)
     async with AsyncExitStack() as stack:
         if config.engine in ("vllm", "vllm+fsdp"):
-            yield await _with_servers(stack, config, start, run=run)
+            yield await _with_servers(stack, config, start, run=run, ray=ray)
         elif config.engine == "tinker":
-            yield await _with_service(stack, config, start, run=run)
+            yield await _with_service(stack, config, start, run=run, ray=ray)
         elif config.engine == "fsdp":
             yield _with_fsdp(stack, config, start)
         elif config.max_staleness:
-            yield _in_process(stack, config, start)
+            yield await _in_process(stack, config, start, ray=ray)
         else:
-            yield _with_workers(stack, config, start, workers=workers)
+            yield _with_workers(stack, config, start, workers=workers, ray=ray)
 
 
-def _with_workers(stack: AsyncExitStack, config: TrainConfig, start: Path, *, workers: int) -> TrainingSetup:
-    """Worker processes play and compute gradients in turn."""
+def _with_workers(
+    stack: AsyncExitStack, config: TrainConfig, start: Path, *, workers: int, ray: RayCluster | None
+) -> TrainingSetup:
+    """Worker processes, or Ray actors, play and compute gradients in turn."""
     model, tokenizer = load_trainable(config, start)
     method, _ = _bound(config, start, tokenizer)
-    load = partial(Replica.load, start, config)
+    load = partial(Replica.load, start.absolute(), config)
+    actors = None
+    if ray is not None:
+        with needs_extra("ray"):
+            from wanderlust.training.trainers.ray_replicas import RayReplicas
+        actors = RayReplicas(load, count=min(ray.workers, config.shards), address=ray.address)
+    count = min(workers, config.shards)
     pool = stack.enter_context(
-        ProcessPoolTrainer(load, model, config.rl_optimizer, count=min(workers, config.shards), shards=config.shards)
+        ProcessPoolTrainer(load, model, config.rl_optimizer, count=count, shards=config.shards, workers=actors)
     )
     return _synchronous(config, pool, tokenizer=tokenizer, method=method)
 
@@ -136,23 +151,28 @@ def _synchronous(
     )
 
 
-def _in_process(stack: AsyncExitStack, config: TrainConfig, start: Path) -> TrainingSetup:
+async def _in_process(
+    stack: AsyncExitStack, config: TrainConfig, start: Path, *, ray: RayCluster | None
+) -> TrainingSetup:
     """This process plays and learns at once."""
     one_thread()
     model, tokenizer = load_trainable(config, start)
     trainer = InProcessTrainer(model, tokenizer, config.rl_optimizer, **_computing(config))
     stack.enter_context(trainer)
-    return _played_here(
+    samplers = Samplers(training=trainer, evaluation=trainer.eval_sampler)
+    return _played(
         config,
         start,
-        trainer,
+        await _sent_to(stack, samplers, config, ray=ray),
+        trainer=trainer,
         tokenizer=tokenizer,
-        eval_sampler=trainer.eval_sampler,
         whole_model=trainer.whole_model,
     )
 
 
-async def _with_servers(stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path) -> TrainingSetup:
+async def _with_servers(
+    stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path, ray: RayCluster | None
+) -> TrainingSetup:
     """Servers sample; weights learn in this process or in a group, and reach the servers through the run's folder."""
     one_thread()
     model, tokenizer = load_trainable(config, start)
@@ -190,17 +210,20 @@ async def _with_servers(stack: AsyncExitStack, config: TrainConfig, start: Path,
         servers = await stack.enter_async_context(started)
     kind: WeightFormat = "adapter" if config.lora else "checkpoint"
     trainer = ServedTrainer(learner, servers, folder=weights / "published", kind=kind)
-    return _played_here(
+    samplers = Samplers(training=trainer, evaluation=EvaluationSampler(trainer))
+    return _played(
         config,
         start,
-        trainer,
+        await _sent_to(stack, samplers, config, ray=ray),
+        trainer=trainer,
         tokenizer=tokenizer,
-        eval_sampler=EvaluationSampler(trainer),
         whole_model=learner.whole_model,
     )
 
 
-async def _with_service(stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path) -> TrainingSetup:
+async def _with_service(
+    stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path, ray: RayCluster | None
+) -> TrainingSetup:
     """A Tinker service samples and learns; its adapter is put on the model in this process where one is saved."""
     with needs_extra("tinker"):
         from wanderlust.training.trainers.tinker import TinkerService, connect_tinker
@@ -217,7 +240,8 @@ async def _with_service(stack: AsyncExitStack, config: TrainConfig, start: Path,
         (run / SERVICE_PLACE_FILE).write_text(f"{place}\n")
         return with_adapter(model, folder) if folder.exists() else None
 
-    return _played_here(config, start, trainer, tokenizer=tokenizer, eval_sampler=trainer, whole_model=whole_model)
+    samplers = await _sent_to(stack, Samplers(training=trainer, evaluation=trainer), config, ray=ray)
+    return _played(config, start, samplers, trainer=trainer, tokenizer=tokenizer, whole_model=whole_model)
 
 
 async def _check_same_model(trainer: SupportsLogprobs, model: Any, tokenizer: Any, *, name: str) -> None:
@@ -239,25 +263,52 @@ async def _check_same_model(trainer: SupportsLogprobs, model: Any, tokenizer: An
         )
 
 
-def _played_here(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samplers:
+    """Who draws answers, and where the episodes are played that ask for them."""
+
+    training: Sampler
+    evaluation: Sampler
+    """Has the averaged weights inside the trainer's `ema_weights`."""
+    backend: WorkerBackend | None = None
+    """None: this process plays."""
+
+
+async def _sent_to(
+    stack: AsyncExitStack, samplers: Samplers, config: TrainConfig, *, ray: RayCluster | None
+) -> Samplers:
+    """The samplers as Ray actors ask for them, if there are to be any: over connections to this process."""
+    if ray is None:
+        return samplers
+    with needs_extra("ray"):
+        from wanderlust.runner.ray import node_address, ray_backend
+    each = ceil(config.concurrency / ray.workers)
+    backend = await stack.enter_async_context(ray_backend(ray.workers, each=each, address=ray.address))
+    served = {"training": samplers.training, "evaluation": samplers.evaluation}
+    address = await stack.enter_async_context(serve_samplers(served, host=node_address()))
+    remote = {name: RemoteSampler(address, name) for name in served}
+    return Samplers(**remote, backend=backend)
+
+
+def _played(
     config: TrainConfig,
     start: Path,
-    trainer: Trainer,
+    samplers: Samplers,
     *,
+    trainer: Trainer,
     tokenizer: Any,
-    eval_sampler: Sampler,
     whole_model: Callable[..., Awaitable[Any]],
 ) -> TrainingSetup:
-    """Episodes in this process, whoever samples; ahead of the trainer where rollouts may be stale."""
-    env, renderer = config.make_env(), Renderer(tokenizer)
+    """Episodes in this process or on Ray, whoever samples; ahead of the trainer where rollouts may be stale."""
+    env, renderer, backend = config.make_env(), Renderer(tokenizer), samplers.backend
     method, context = _bound(config, start, tokenizer)
 
     def sampling_policy(seed: int) -> TokenPolicy:
-        return TokenPolicy(trainer, renderer, config.sampling, seed=derive_key(config.seed, seed))
+        return TokenPolicy(samplers.training, renderer, config.sampling, seed=derive_key(config.seed, seed))
 
     def play_eval(tasks: Sequence[Task]) -> Awaitable[list[Group]]:
-        policy = TokenPolicy(eval_sampler, renderer, config.sampling, seed=config.seed)
-        return play_greedy(env, tasks, policy, seed=config.seed)
+        policy = TokenPolicy(samplers.evaluation, renderer, config.sampling, seed=config.seed)
+        return play_greedy(env, tasks, policy, seed=config.seed, backend=backend)
 
     player = LocalPlayer(
         env,
@@ -266,6 +317,7 @@ def _played_here(
         algorithm=method,
         reference=reference_scorer(method, context),
         rubric=label_free_rubric(config, env, partial(load_frozen, config, start)),
+        backend=backend,
     )
 
     def source(curriculum: Curriculum) -> BatchSource:

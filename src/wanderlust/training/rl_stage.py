@@ -22,7 +22,7 @@ from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.advice import advise
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, prune
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.config import RayCluster, TrainConfig
 from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
 from wanderlust.training.loop import TrainingLoop
@@ -44,8 +44,10 @@ CALIBRATION_SEED = -1
 """Seed of the rollouts that the first model plays for the curriculum."""
 
 
-def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int = 2) -> dict[str, Any]:
-    """Run the remaining steps; returns the content of the run's report.
+def run_training(
+    config: TrainConfig, run: Run, *, logger: Logger, workers: int = 2, ray: RayCluster | None = None
+) -> dict[str, Any]:
+    """Run the remaining steps, rollouts on `ray` where it is given; returns the content of the run's report.
 
     A run that was interrupted at any moment and resumed ends with the same weights, where `max_staleness` is 0;
     else no group is lost and none is learnt from twice.
@@ -58,7 +60,7 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
     state = run.state or {"step": 0, "facts": {"curve": []}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["rl"], state["step"])
-    run_blocking(partial(_train_and_save, config, run, facts=facts, logger=logger, workers=workers))
+    run_blocking(partial(_train_and_save, config, run, facts=facts, logger=logger, workers=workers, ray=ray))
     run.clock.record()
     curve = facts["curve"]
     body = {"seed": config.seed, "wall_s": 0.0, "checkpoint": str(end), "curve": curve}
@@ -91,11 +93,11 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
 
 
 async def _train_and_save(
-    config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int
+    config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int, ray: RayCluster | None
 ) -> None:
     """Take the remaining steps and save the last weights; the engine's memory is free again afterwards."""
     folder = run.path / CHECKPOINTS_FOLDER
-    async with open_engine(config, folder / START_CHECKPOINT, workers=workers, run=run.path) as setup:
+    async with open_engine(config, folder / START_CHECKPOINT, workers=workers, run=run.path, ray=ray) as setup:
         await _run_rl(config, run, setup, facts=facts, logger=logger)
         await save_checkpoint(folder / LAST_CHECKPOINT, config, setup)
 

@@ -17,8 +17,9 @@ from wanderlust.policies.vllm_servers import no_server_program
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import iter_tasks
+from wanderlust.training.algorithms.base import HasRolloutPolicy
 from wanderlust.training.algorithms.presets import configured_algorithm
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.config import RayCluster, TrainConfig
 from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.group_source import (
     bind_algorithm,
@@ -64,6 +65,20 @@ def check_engine(config: TrainConfig) -> None:
         )
     if serves and not config.engine_url and shutil.which(shlex.split(config.server_command)[0]) is None:
         raise UsageError(no_server_program(config.server_command))
+
+
+def check_ray(config: TrainConfig, ray: RayCluster | None) -> None:
+    """Raises UsageError, in one line, where Ray actors cannot play the rollouts of a run."""
+    if ray is None:
+        return
+    if config.engine == "fsdp":
+        raise UsageError("the engine fsdp plays in its own processes: leave ray_workers out, or take vllm+fsdp")
+    here = config.engine != "local" or config.max_staleness > 0
+    if here and isinstance(configured_algorithm(config), HasRolloutPolicy):
+        raise UsageError(
+            f"the algorithm {config.algorithm} plays with a teacher in this process: leave ray_workers out, or take "
+            "the engine local with max_staleness 0"
+        )
 
 
 def check_service(config: TrainConfig) -> None:

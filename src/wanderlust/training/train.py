@@ -27,11 +27,11 @@ from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.checkpoint import Run, load_config
-from wanderlust.training.config import TrainConfig, default_workers
+from wanderlust.training.config import RayCluster, TrainConfig, default_workers
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run_report import describe_result, figure_text, result_rows
-from wanderlust.training.setup import validate_config
+from wanderlust.training.setup import check_ray, validate_config
 from wanderlust.training.trainers.fsdp_group import join_group
 
 
@@ -108,6 +108,8 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     resume: bool = True,
     accept_changes: bool = False,
     workers: int | None = None,
+    ray_workers: int | None = None,
+    ray_address: str | None = None,
     loggers: Sequence[str] = (),
     progress: Logger | bool = True,
     command: Sequence[str] = (),
@@ -129,6 +131,9 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
         resume: Whether `out` may hold the same run already, which then goes on. Else it must be new.
         accept_changes: Whether a run goes on whose environment, rubric or tasks have changed since.
         workers: Processes, one core each; no figure depends on it. Default: 2, or 1 on one core and on a GPU.
+        ray_workers: Number of Ray workers that play in place of `workers` (needs the extra `ray`); they share
+            `config.concurrency`.
+        ray_address: `HOST:PORT` of their cluster. Default: processes of this machine.
         loggers: Send metrics to tensorboard, wandb, trackio or mlflow as well.
         progress: Whether to draw progress on stderr, or the logger that gets it.
         command: Words of the command that began the run, which are kept with it.
@@ -145,6 +150,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
         PosixPath('runs/more/checkpoints/rl')
     """
     _join_if_led()
+    ray = RayCluster.of(ray_workers, ray_address)
     changes = {"algorithm": algorithm, "curriculum": curriculum}
     config = (config or TrainConfig()).replace(**{name: value for name, value in changes.items() if value is not None})
     config = config.replace(env=resolve_environment(env).target if isinstance(env, str) else env)
@@ -163,7 +169,13 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
             return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
         with open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
             return _train_in_folder(
-                folder, config, workers=workers, logger=everyone, command=command, accept_changes=accept_changes
+                folder,
+                config,
+                workers=workers,
+                ray=ray,
+                logger=everyone,
+                command=command,
+                accept_changes=accept_changes,
             )
 
 
@@ -171,6 +183,8 @@ def resume_training(
     folder: Path,
     *,
     workers: int | None = None,
+    ray_workers: int | None = None,
+    ray_address: str | None = None,
     loggers: Sequence[str] = (),
     progress: Logger | bool = True,
     accept_changes: bool = False,
@@ -191,6 +205,7 @@ def resume_training(
             folder,
             config,
             workers=workers,
+            ray=RayCluster.of(ray_workers, ray_address),
             logger=everyone,
             accept_changes=accept_changes,
             previous_state=previous_state,
@@ -203,6 +218,7 @@ def _train_in_folder(
     *,
     workers: int | None,
     logger: Logger,
+    ray: RayCluster | None = None,
     command: Sequence[str] = (),
     accept_changes: bool = False,
     previous_state: bool = False,
@@ -213,18 +229,19 @@ def _train_in_folder(
         run = Run.resume(folder, previous_state=previous_state)
     else:
         validate_config(config)
+        check_ray(config, ray)
         run = Run.begin(folder, config)
         if command:
             run.store.set_meta(COMMAND_KEY, tuple(command))
     note = logger.log_line if isinstance(logger, ProgressLogger) else None
     many = workers or default_workers(config.device)
-    if note and config.engine == "local" and many > config.shards:
+    if note and config.engine == "local" and ray is None and many > config.shards:
         note(f"{config.shards} of {many} workers have work: a batch is cut into {config.shards} pieces (shards)")
     with closing(run.store), serve_control(run.store.path, note) if note else nullcontext():
         changed = run.lock(config, command=command, accept_changes=accept_changes)
         if changed and note:
             note(f"accepted changes: {', '.join(changed)}")
-        return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=many))
+        return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=many, ray=ray))
 
 
 def _join_if_led() -> None:

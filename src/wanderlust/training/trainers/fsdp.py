@@ -40,7 +40,7 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, LossSums
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import Optimizer
+from wanderlust.training.optimizer import NOTHING_ADDED, Optimizer
 
 METADATA = ".metadata"
 _PLAIN = {"collections", "pathlib", "torch", "torch._utils", "torch.serialization"}
@@ -294,7 +294,7 @@ class ShardedTrainer:
         self.config = replace(self.config, optimizer=config)
         self.optimizer = Optimizer(self.model, config)
         self._averaged = {name: values.clone() for name, values in self._named()}
-        self._denominator, self._finite = 0.0, True
+        self._denominator, self._finite, self._called = 0.0, True, False
 
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
@@ -310,7 +310,7 @@ class ShardedTrainer:
         self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
     ) -> dict[str, float]:
         """Add the gradient of the summed loss over the samples, the same ones in every process."""
-        self._passing.loss = loss
+        self._passing.loss, self._called = loss, True
         own = BatchTotals.of(samples, loss)
         sums = self._passing.add(samples, totals or own)
         _all_reduce_sums(sums)
@@ -325,6 +325,9 @@ class ShardedTrainer:
 
     async def optim_step(self) -> dict[str, float]:
         """Clip by the norm of all processes' gradients together and take a step, unless something is not finite."""
+        if not self._called:
+            raise UsageError(NOTHING_ADDED)
+        self._called = False
         parameters, self._denominator, divisor = self._passing.parameters, 0.0, max(self._denominator, 1.0)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / divisor
@@ -377,7 +380,7 @@ class ShardedTrainer:
         self.optimizer.taken, self.version = int(state["taken"]), int(state["version"])
         for parameter in self._passing.parameters:
             parameter.grad = None
-        self._denominator, self._finite = 0.0, True
+        self._denominator, self._finite, self._called = 0.0, True, False
 
     def _named(self) -> Iterator[tuple[str, Any]]:
         return ((name, p.detach()) for name, p in self.model.named_parameters() if p.requires_grad)

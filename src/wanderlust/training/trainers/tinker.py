@@ -49,6 +49,7 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.losses import PolicyLoss, token_losses
+from wanderlust.training.optimizer import NOTHING_ADDED
 
 SERVICE_CLIP_TOLERANCE = 0.2
 """A token counts as moved when its ratio has left 1 by more than this."""
@@ -278,14 +279,14 @@ class TinkerTrainer:
     """A `Trainer` whose weights live in a service.
 
     It differs from a local one where services do. Gradients of a loss that is no finite number cannot be taken back, so
-    `forward_backward` raises TrainerFailure: connect anew and `load_state`. With nothing to learn from, `optim_step`
+    `forward_backward` raises TrainerFailure: connect anew, or `load_state`. With nothing to learn from, `optim_step`
     lets the schedule go on and asks for nothing. `grad_norm` is 0 where the service does not tell. Sampling is at
     temperature 1 or 0, as a service's log-probabilities are those of temperature 1.
     """
 
     def __init__(self, training: Any, service: TinkerService, *, tokenizer: Any, optimizer: OptimizerConfig):
         self.service, self.optimizer, self.version, self.taken = service, optimizer, 0, 0
-        self._training, self._added = training, False
+        self._training, self._added, self._called = training, False, False
         self._sampling: Any = None
         self.archives: Any = None
         """The client that asks for weights as files; None: they are not handed out."""
@@ -321,6 +322,7 @@ class TinkerTrainer:
     ) -> dict[str, float]:
         """Add the gradient, as `Trainer` says; the entropy is not told. UsageError for what no service computes."""
         check_supported(samples, loss)
+        self._called = True
         calls = gradient_calls(
             samples, loss, totals or BatchTotals.of(samples, loss), averages=self.service.averages_loss
         )
@@ -358,8 +360,10 @@ class TinkerTrainer:
 
     async def optim_step(self) -> dict[str, float]:
         """Take a step along the added gradients."""
+        if not self._called:
+            raise UsageError(NOTHING_ADDED)
         config, lr = self.optimizer, self.optimizer.lr_at(self.taken)
-        self.taken += 1
+        self.taken, self._called = self.taken + 1, False
         if not self._added:
             return {"grad_norm": 0.0, "lr": lr}
         self._added = False
@@ -423,7 +427,7 @@ class TinkerTrainer:
         async with _calling(self.service):
             await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
         await self.refresh()
-        self.version, self.taken = place["version"], place["taken"]
+        self.version, self.taken, self._added, self._called = place["version"], place["taken"], False, False
 
 
 def _write_adapter(folder: Path, archive: bytes) -> None:
