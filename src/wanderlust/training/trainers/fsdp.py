@@ -262,6 +262,9 @@ class _ShardedGradientComputer(GradientComputer):
                 rows[n] = [0.0] * len(samples[n].ids)
                 for i in samples[n].trained_positions:
                     rows[n][i] = next(values)
+        for module in self.reader.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # without a backward pass the root's weights would stay whole, and be taken for others
         gathered = dict(all_gather(list(rows.items())))
         return [gathered.get(n, [0.0] * len(sample.ids)) for n, sample in enumerate(samples)]
 

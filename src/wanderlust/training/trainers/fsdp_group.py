@@ -325,13 +325,29 @@ def _lead(rank: FsdpRank | None, method: str, arguments: tuple[Any, ...]) -> lis
 
 
 def _run(rank: FsdpRank, method: str, arguments: tuple[Any, ...]) -> list[Any]:
-    result = getattr(rank, method)(*arguments)
-    if method not in GATHERED:
-        return [result]
+    """This process's part of a call; in the first one, the results of all that gather them.
+
+    What fails in one process is raised in the first one, and all go on to the next call.
+    """
+    failure, result = "", None
+    own: WanderlustError | None = None
+    try:
+        result = getattr(rank, method)(*arguments)
+    except WorkerError:
+        raise
+    except WanderlustError as error:
+        own, failure = error, str(error)
     number, world = rank_and_world_size()
-    results: list[Any] | None = [None] * world if number == 0 else None
-    dist.gather_object(result, results, dst=0, group=_control())
-    return results or []
+    outcomes: list[Any] | None = [None] * world if number == 0 else None
+    dist.gather_object((failure, result if method in GATHERED else None), outcomes, dst=0, group=_control())
+    if outcomes is None:
+        return []
+    if own is not None:
+        raise own
+    for number, (text, _) in enumerate(outcomes):
+        if text:
+            raise WorkerError(f"process {number} of the group: {text}")
+    return [other for _, other in outcomes] if method in GATHERED else [result]
 
 
 @cache
