@@ -85,6 +85,11 @@ class Opened:
         rows: Rows = await self.trainer.compute_logprobs(BATCH, LOSS)
         return rows
 
+    async def handed_out(self, *, averaged: bool = False) -> Rows:
+        """What the model that the engine hands out says to the batch."""
+        model = merge_adapter(await self.setup.whole_model(averaged=averaged)).requires_grad_(True)
+        return GradientComputer(model, loss=LOSS).compute_logprobs(BATCH)
+
     async def drawn(self, keys: Sequence[int] = range(12)) -> list[Any]:
         return await asyncio.gather(*(self.trainer.sample(PROMPT, DRAW, key=key) for key in keys))
 
@@ -237,8 +242,7 @@ def test_a_saved_state_goes_on_to_the_same_weights(engine: Opened) -> None:
     async def averaged() -> Rows:
         if not isinstance(engine.trainer, SupportsEMA):
             return []
-        model = merge_adapter(await engine.setup.whole_model(averaged=True))
-        return GradientComputer(model, loss=LOSS).compute_logprobs(BATCH)
+        return await engine.handed_out(averaged=True)
 
     async def story() -> None:
         within = NEAR if engine.name == "tinker" else 0.0
@@ -299,8 +303,7 @@ def test_the_model_that_is_handed_out_is_the_one_that_learns(engine: Opened) -> 
     async def story() -> None:
         for _ in range(2):
             await engine.update()
-        model = merge_adapter(await engine.setup.whole_model())
-        assert near(GradientComputer(model, loss=LOSS).compute_logprobs(BATCH), await engine.logprobs())
+        assert near(await engine.handed_out(), await engine.logprobs())
 
     engine.run(story())
 
