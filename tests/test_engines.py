@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,18 +16,19 @@ from typing import Any
 
 import pytest
 
-from servers import ENGINES, Places, open_places
+from servers import ENGINES, Places, open_places, own_server
 from test_recipe_train import Stopping
 from tiers import proof_except
 from toys import fresh
-from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.errors import PolicyFailure, UsageError, WanderlustError
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
-from wanderlust.training.checkpoint import Run
+from wanderlust.training.checkpoint import Run, load_config
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.train import train
+from wanderlust.training.train import resume_training, train
 from wanderlust.training.trainers.process_pool import WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
@@ -52,6 +54,9 @@ def finished(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Callab
         return folder
 
     return play
+
+
+TINKER = {"engine": "tinker", "lora": 8, "ema_decay": 0.0}
 
 
 def figures(folder: Path, name: str) -> list[float]:
@@ -118,6 +123,16 @@ def test_what_an_engine_cannot_do_is_refused_before_anything_starts(places: Plac
         ({"engine_url": url}, "engine_url is not read by the engine local"),
         ({"engine": "vllm", "engine_url": url, "servers": 2}, "servers is not read with engine_url"),
         ({"engine": "vllm", "engine_url": url, "processes": 2}, "processes is not read"),
+        ({"engine": "tinker"}, "set lora to their rank"),
+        ({"engine": "tinker", "lora": 8}, "keeps no moving average of the weights: set ema_decay to 0"),
+        ({**TINKER, "optimizer": "muon"}, "updates by adamw"),
+        ({**TINKER, "temperature": 0.7}, "set temperature to 1"),
+        ({**TINKER, "kl": 0.1}, "a distance to a reference in the loss"),
+        ({**TINKER, "algorithm": "gspo"}, "ratios of a whole sequence"),
+        ({**TINKER, "sft_episodes": 4}, "a warm-up"),
+        ({**TINKER, "micro_batch": 4}, "micro_batch is not read by the engine tinker"),
+        ({**TINKER, "engine_url": "http://127.0.0.1:9"}, "no Tinker service answers at http://127.0.0.1:9"),
+        ({"engine_loss": "mean"}, "engine_loss is not read by the engine local"),
         ({"engine": "vllm", "engine_url": f"{url}, http://127.0.0.1:9/v1"}, "no vLLM server answers at .*:9/v1/models"),
     ):
         config = replace(places.settings("local"), **changes)
@@ -173,3 +188,29 @@ def test_a_killed_process_ends_the_run_in_one_line_and_it_goes_on(places: Places
     run = Run.resume(folder)
     run_training(config, run, logger=NullLogger())
     assert len(figures(folder, "reward")) == 8
+
+
+def test_a_run_whose_server_died_goes_on_with_another_to_the_same_weights(places: Places, tmp_path: Path) -> None:
+    config, folder = places.settings("vllm", steps=8, eval_every=8, result_samples=0), tmp_path / "run"
+    train(config.env, places.start, config=config, out=tmp_path / "whole", progress=False)
+    with ExitStack() as first:
+        address = first.enter_context(own_server(places.start))
+
+        class Closing(NullLogger):
+            """Ends the server after some steps."""
+
+            def log_step(self, stage: str, step: int, *, of: int, metrics: Any) -> None:
+                if stage == "rl" and step == 6:
+                    first.close()
+
+        started = replace(config, engine_url=address)
+        with pytest.raises(WanderlustError) as died:
+            train(config.env, places.start, config=started, out=folder, progress=Closing())
+        assert "\n" not in str(died.value)
+        with pytest.raises(UsageError, match=f"no vLLM server answers at {address}"):
+            resume_training(folder, progress=False)
+    resume_training(folder, engine_url=config.engine_url, progress=False)
+    assert load_config(folder, TrainConfig).engine_url == config.engine_url
+    whole, other = (weights_of(load_pretrained(f / "checkpoints/rl")[0]) for f in (tmp_path / "whole", folder))
+    assert (whole - other).abs().max() < 1e-6
+    assert figures(folder, "reward") == figures(tmp_path / "whole", "reward")

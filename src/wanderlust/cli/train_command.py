@@ -102,10 +102,11 @@ def train_command(
     check_logger_names(logger)
     config, resume = None, resume_options.resume
     if resume is not None:
-        if train_options != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
+        same = replace(train_options, engine_url="")
+        if same != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
             raise UsageError(
                 "--resume goes on as the run was begun: leave out everything but --accept-changes, "
-                "--previous-state, --workers, --ray-workers, --ray-address, --logger and --json"
+                "--previous-state, --engine-url, --workers, --ray-workers, --ray-address, --logger and --json"
             )
         folder = run_of_recipe(resume, "train").path
     else:
@@ -125,6 +126,7 @@ def train_command(
                 progress=progress,
                 accept_changes=resume_options.accept_changes,
                 previous_state=resume_options.previous_state,
+                engine_url=train_options.engine_url or None,
             )
         else:
             words = training_command_words(

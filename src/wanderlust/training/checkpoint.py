@@ -185,11 +185,10 @@ class Run:
         """A new folder. UsageError when there is something at `path` already: nothing is overwritten."""
         if path.exists():
             raise UsageError(f"{path} exists already: resume it, or choose another folder")
-        body = {"recipe": recipe_of(type(config)), "config": config.as_dict()}
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.mkdir()
-        (draft / CONFIG_FILE).write_text(json.dumps(body, indent=2) + "\n")
+        (draft / CONFIG_FILE).write_text(_config_text(config))
         draft.rename(path)  # so that a folder at `path` always has its config
         return cls(path, RunStore.create(path / STORE_FILE))
 
@@ -274,6 +273,19 @@ def _load_checked(folder: Path, name: str) -> dict[str, Any]:
 def recipe_of(kind: type[Any]) -> str:
     """The word for the runs that a configuration is of: `train` for TrainConfig, `demo` for DemoConfig."""
     return kind.__name__.removesuffix("Config").lower()
+
+
+def _config_text(config: Any) -> str:
+    return json.dumps({"recipe": recipe_of(type(config)), "config": config.as_dict()}, indent=2) + "\n"
+
+
+def rewrite_config(path: Path, config: Any) -> None:
+    """Write the config of the run in a folder anew, where it has changed; the file is the old or the new one."""
+    file, text = path / CONFIG_FILE, _config_text(config)
+    if file.read_text() != text:
+        partial = file.with_name(file.name + ".partial")
+        partial.write_text(text)
+        partial.replace(file)
 
 
 def load_config(path: Path, kind: type[Any]) -> Any:

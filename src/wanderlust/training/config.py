@@ -35,6 +35,8 @@ MINIMA = {
         ("max_context", "patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0
     ),
 }
+ADDRESSES = ("engine_url",)
+"""Settings that say where something is: a run may go on with others."""
 ABOVE_ZERO = ("temperature", "lr", "max_grad_norm", "critic_lr", "dpo_beta", "top_p")
 SHARES = ("lr_end", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
 """Fields from 0 to 1."""

@@ -26,12 +26,12 @@ from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.checkpoint import Run, load_config
-from wanderlust.training.config import RayCluster, TrainConfig, default_workers
+from wanderlust.training.checkpoint import Run, load_config, rewrite_config
+from wanderlust.training.config import ADDRESSES, RayCluster, TrainConfig, default_workers
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run_report import describe_result, figure_text, result_rows
-from wanderlust.training.setup import check_ray, validate_config
+from wanderlust.training.setup import check_engine, check_ray, check_servers, validate_config
 from wanderlust.training.trainers.fsdp_group import join_group
 
 
@@ -189,9 +189,11 @@ def resume_training(
     progress: Logger | bool = True,
     accept_changes: bool = False,
     previous_state: bool = False,
+    engine_url: str | None = None,
 ) -> TrainResult:
     """Go on with the run in `folder` as it was begun, or return what it came to where it is finished.
 
+    `engine_url` takes the place of the addresses that the run was begun with, which are no part of what is computed.
     With `previous_state`, from the state saved before the last one: for a last one that is damaged. Raises StoreError,
     which names the file, when a saved state is damaged; UsageError when the environment, its rubric or its tasks have
     changed since, unless `accept_changes`.
@@ -200,6 +202,9 @@ def resume_training(
     config = load_config(folder, TrainConfig)
     if (folder / REPORT_FILE).is_file():
         return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
+    if engine_url is not None:
+        config = config.replace(engine_url=engine_url)
+        check_engine(config)
     with open_progress(progress) as logger, open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
         return _train_in_folder(
             folder,
@@ -226,7 +231,10 @@ def _train_in_folder(
     """Begin the run, or go on with it, and play, learn and evaluate until its steps are done."""
     if folder.exists():
         _check_same(folder, config)
+        check_ray(config, ray)
+        check_servers(config)
         run = Run.resume(folder, previous_state=previous_state)
+        rewrite_config(folder, config)
     else:
         validate_config(config)
         check_ray(config, ray)
@@ -265,8 +273,9 @@ def _start_folder(policy: str | Path | LocalPolicy, folder: Path) -> str:
 
 
 def _check_same(folder: Path, config: TrainConfig) -> None:
-    """Raises UsageError when the run in the folder has other settings."""
+    """Raises UsageError when the run in the folder has other settings; addresses of servers may change."""
     stored, asked = load_config(folder, TrainConfig).as_dict(), config.as_dict()
+    stored |= {name: asked[name] for name in ADDRESSES}
     other = [f"{name} was {stored[name]} and is {value}" for name, value in asked.items() if stored[name] != value]
     if other:
         raise UsageError(f"{folder} holds another run ({'; '.join(other)}): choose another folder")

@@ -20,7 +20,7 @@ import tarfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Self
 
@@ -167,10 +167,18 @@ def loss_metrics(samples: Sequence[Sample], loss: PolicyLoss, logprobs: Sequence
     return out
 
 
+def _finite(call: GradientCall) -> bool:
+    """Whether all that is sent are finite numbers, in the precision in which they are sent."""
+    sent = [data for datum in call.data for data in datum.loss_fn_inputs.values()]
+    return all(bool(torch.tensor(data.data, dtype=torch.float32).isfinite().all()) for data in sent)
+
+
 def _mean(values: Tensor, copies: Tensor) -> float:
     return float((values * copies).sum() / copies.sum())
 
 
+FIGURES = ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max", "tokens")
+UNDONE = "is no finite number, and gradients of this step were added already: resume the run from its last state"
 HELLO_TIMEOUT_SECONDS = 10.0
 """Seconds in which a service with a URL of its own must say that it is there."""
 SEED_BOUND = 2**31
@@ -278,15 +286,16 @@ async def _session(service: TinkerService) -> AsyncIterator[Any]:
 class TinkerTrainer:
     """A `Trainer` whose weights live in a service.
 
-    It differs from a local one where services do. Gradients of a loss that is no finite number cannot be taken back, so
-    `forward_backward` raises TrainerFailure: connect anew, or `load_state`. With nothing to learn from, `optim_step`
-    lets the schedule go on and asks for nothing. `grad_norm` is 0 where the service does not tell. Sampling is at
-    temperature 1 or 0, as a service's log-probabilities are those of temperature 1.
+    It differs from a local one where services do. A batch with a number that is not finite is not sent, and its step is
+    skipped. A gradient that was added cannot be taken back: where its loss is no finite number, or such a batch follows
+    it, `forward_backward` raises TrainerFailure: resume the run, or `load_state`. With nothing to learn from,
+    `optim_step` lets the schedule go on and asks for nothing. `grad_norm` is 0 where the service does not tell.
+    Sampling is at temperature 1 or 0, as a service's log-probabilities are those of temperature 1.
     """
 
     def __init__(self, training: Any, service: TinkerService, *, tokenizer: Any, optimizer: OptimizerConfig):
         self.service, self.optimizer, self.version, self.taken = service, optimizer, 0, 0
-        self._training, self._added, self._called = training, False, False
+        self._training, self._added, self._called, self._broken = training, False, False, False
         self._sampling: Any = None
         self.archives: Any = None
         """The client that asks for weights as files; None: they are not handed out."""
@@ -326,6 +335,11 @@ class TinkerTrainer:
         calls = gradient_calls(
             samples, loss, totals or BatchTotals.of(samples, loss), averages=self.service.averages_loss
         )
+        if not all(map(_finite, calls)):
+            if self._added:
+                raise TrainerFailure(f"the batch {UNDONE}")
+            self._broken = True
+            return {**dict.fromkeys(FIGURES, 0.0), "loss": nan}
         logprobs: dict[int, list[float]] = {}
         for term in calls:
             async with _calling(self.service):
@@ -333,14 +347,12 @@ class TinkerTrainer:
                 outputs = (await future.result_async()).loss_fn_outputs
             logprobs |= {n: out["logprobs"].tolist() for n, out in zip(term.sample_indices, outputs, strict=True)}
         if not logprobs:
-            return dict.fromkeys(
-                ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max", "tokens"), 0.0
-            )
+            return dict.fromkeys(FIGURES, 0.0)
         self._added = True
         indices = sorted(logprobs)
         metrics = loss_metrics([samples[n] for n in indices], loss, [logprobs[n] for n in indices])
         if not all(map(isfinite, metrics.values())):
-            raise TrainerFailure(f"the loss is no finite number ({metrics}): connect anew and load the last state")
+            raise TrainerFailure(f"the loss ({metrics}) {UNDONE}")
         return {**metrics, "tokens": float(sum(len(samples[n].ids) for n in indices))}
 
     async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
@@ -363,7 +375,9 @@ class TinkerTrainer:
         if not self._called:
             raise UsageError(NOTHING_ADDED)
         config, lr = self.optimizer, self.optimizer.lr_at(self.taken)
-        self.taken, self._called = self.taken + 1, False
+        self.taken, self._called, broken, self._broken = self.taken + 1, False, self._broken, False
+        if broken:
+            return {"skipped": 1.0, "lr": lr}
         if not self._added:
             return {"grad_norm": 0.0, "lr": lr}
         self._added = False
@@ -427,7 +441,8 @@ class TinkerTrainer:
         async with _calling(self.service):
             await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
         await self.refresh()
-        self.version, self.taken, self._added, self._called = place["version"], place["taken"], False, False
+        self.version, self.taken = place["version"], place["taken"]
+        self._added = self._called = self._broken = False
 
 
 def _write_adapter(folder: Path, archive: bytes) -> None:
