@@ -132,7 +132,7 @@ def test_what_an_engine_cannot_do_is_refused_before_anything_starts(places: Plac
         ({**TINKER, "sft_episodes": 4}, "a warm-up"),
         ({**TINKER, "micro_batch": 4}, "micro_batch is not read by the engine tinker"),
         ({**TINKER, "engine_url": "http://127.0.0.1:9"}, "no Tinker service answers at http://127.0.0.1:9"),
-        ({"engine_loss": "mean"}, "engine_loss is not read by the engine local"),
+        ({"engine_service": "skyrl-jax"}, "engine_service is not read by the engine local"),
         ({"engine": "vllm", "engine_url": f"{url}, http://127.0.0.1:9/v1"}, "no vLLM server answers at .*:9/v1/models"),
     ):
         config = replace(places.settings("local"), **changes)

@@ -37,15 +37,8 @@ pytest.importorskip("tinker", reason="the client is not installed: pip install '
 
 import tinker
 
-from wanderlust.training.trainers.tinker import (
-    GradientCall,
-    TinkerService,
-    TinkerTrainer,
-    attribute_failures,
-    connect_tinker,
-    gradient_calls,
-    loss_metrics,
-)
+from wanderlust.training.trainers.tinker import TinkerService, TinkerTrainer, attribute_failures, connect_tinker
+from wanderlust.training.trainers.tinker_rows import GradientCall, gradient_calls, loss_metrics
 
 
 def sample(ids: list[int], advantages: list[float], **more: Any) -> Sample:
@@ -213,7 +206,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerService]
     folder = tmp_path_factory.mktemp("skyrl")
     save_pretrained(folder / "model", fresh(0), TOKENIZER)
     with skyrl_server(folder / "model", folder) as url:
-        yield TinkerService(model=str(folder / "model"), url=url, key="tml-local", rank=8, averages_loss=True)
+        yield TinkerService(
+            model=str(folder / "model"), url=url, key="tml-local", rank=8, averages_loss=True, samples_newest=True
+        )
 
 
 async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, float]]:

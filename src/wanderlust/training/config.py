@@ -223,9 +223,9 @@ class TrainConfig:
     tinker: the service's address. Empty: TINKER_BASE_URL, or the hosted service."""
     engine_model: str = ""
     """tinker: name by which the service knows the model. Empty: that of the initial policy."""
-    engine_loss: Literal["sum", "mean"] = "sum"
-    """tinker: whether the service sums the loss of a row's tokens, as the API says, or divides by their number, as
-    SkyRL's JAX backend does."""
+    engine_service: Literal["tinker", "skyrl-jax"] = "tinker"
+    """tinker: whose service it is. skyrl-jax: SkyRL's JAX backend, which divides a row's loss by its tokens and samples
+    from the weights that learn."""
     servers: int = 1
     """vLLM servers to start."""
     server_command: str = "vllm serve"
@@ -238,6 +238,8 @@ class TrainConfig:
     """Processes that hold the sharded weights of fsdp."""
     recompute: bool = False
     """fsdp: a layer's activations are computed again in the backward pass instead of being kept."""
+    offload: bool = False
+    """fsdp: weights, gradients and optimizer state lie in the machine's memory; the GPU has a layer at a time."""
 
     # Run
     seed: int = 0

@@ -48,7 +48,7 @@ from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.models import algorithm_context, load_frozen, load_trainable, merge_adapters
 from wanderlust.training.setup import check_engine, check_ray
 from wanderlust.training.trainers.base import SupportsLogprobs, Trainer
-from wanderlust.training.trainers.fsdp_group import FsdpTrainer, RankOptions, fsdp_group
+from wanderlust.training.trainers.fsdp_group import FsdpGroup, FsdpTrainer, RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
 from wanderlust.training.trainers.replica import Replica
@@ -81,6 +81,8 @@ class TrainingSetup:
     whole_model: Callable[..., Awaitable[Any]]
     """The newest weights (`averaged`: their moving average) as a model in this process, adapters merged; None where a
     service does not hand them out."""
+    export: Callable[..., Awaitable[None]] | None = None
+    """Writes the weights (`averaged`) as a Hugging Face folder without bringing them together in one process."""
 
 
 @asynccontextmanager
@@ -148,7 +150,13 @@ def _synchronous(
         evaluate=trainer.evaluate,
         group_source=trainer,
         whole_model=trainer.whole_model,
+        export=_export(config, trainer),
     )
+
+
+def _export(config: TrainConfig, learner: Any) -> Callable[..., Awaitable[None]] | None:
+    """How sharded weights are written by the processes that hold them; None for adapters, which are merged first."""
+    return learner.export if isinstance(learner, FsdpGroup) and not config.lora else None
 
 
 async def _in_process(
@@ -218,6 +226,7 @@ async def _with_servers(
         trainer=trainer,
         tokenizer=tokenizer,
         whole_model=learner.whole_model,
+        export=_export(config, learner),
     )
 
 
@@ -298,6 +307,7 @@ def _played(
     trainer: Trainer,
     tokenizer: Any,
     whole_model: Callable[..., Awaitable[Any]],
+    export: Callable[..., Awaitable[None]] | None = None,
 ) -> TrainingSetup:
     """Episodes in this process or on Ray, whoever samples; ahead of the trainer where rollouts may be stale."""
     env, renderer, backend = config.make_env(), Renderer(tokenizer), samplers.backend
@@ -340,6 +350,7 @@ def _played(
         evaluate=play_eval,
         group_source=player,
         whole_model=whole_model,
+        export=export,
     )
 
 
@@ -361,6 +372,9 @@ def _computing(config: TrainConfig) -> dict[str, Any]:
 
 async def save_checkpoint(folder: Path, config: TrainConfig, setup: TrainingSetup, *, averaged: bool = False) -> None:
     """Save the newest weights, or their moving average, as a Hugging Face folder, where the engine hands them out."""
+    if setup.export is not None:
+        await setup.export(folder, setup.tokenizer, averaged=averaged)
+        return
     model = await setup.whole_model(averaged=averaged)
     if model is None:
         return

@@ -39,7 +39,7 @@ def check_engine(config: TrainConfig) -> None:
     unread = {
         "engine_url": not serves and not service and bool(config.engine_url),
         "engine_model": not service and bool(config.engine_model),
-        "engine_loss": not service and config.engine_loss != "sum",
+        "engine_service": not service and config.engine_service != "tinker",
         "micro_batch": service and config.micro_batch != TrainConfig().micro_batch,
         **{
             name: (not serves or bool(config.engine_url)) and getattr(config, name) != default
@@ -47,6 +47,7 @@ def check_engine(config: TrainConfig) -> None:
         },
         "processes": not sharded and config.processes > 1,
         "recompute": not sharded and config.recompute,
+        "offload": not sharded and config.offload,
     }
     for name, wrong in unread.items():
         if wrong:
@@ -97,7 +98,7 @@ def check_service(config: TrainConfig) -> None:
         if wrong:
             raise UsageError(f"the engine tinker {line}")
     with needs_extra("tinker"):
-        from wanderlust.training.trainers.tinker import check_supported
+        from wanderlust.training.trainers.tinker_rows import check_supported
     check_supported([], configured_algorithm(config).loss)
 
 

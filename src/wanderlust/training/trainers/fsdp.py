@@ -25,10 +25,11 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
@@ -42,6 +43,10 @@ from wanderlust.training.gradient import GradientComputer, LossSums
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import NOTHING_ADDED, Optimizer
 
+MAX_FILE_BYTES = 5 * 10**9
+"""Size from which on the next tensors of a checkpoint go into another file."""
+PARTS_FOLDER = "sharded"
+"""Folder in which PyTorch's writer of safetensors keeps the parts."""
 METADATA = ".metadata"
 _PLAIN = {"collections", "pathlib", "torch", "torch._utils", "torch.serialization"}
 _OURS = "torch.distributed.checkpoint."
@@ -76,6 +81,28 @@ def save_tensors(path: Path, state: dict[str, Tensor]) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+    _wait()
+
+
+def save_safetensors(folder: Path, state: dict[str, Tensor], *, file_bytes: int = MAX_FILE_BYTES) -> None:
+    """Every process writes its part, and the first puts the parts together: files of about `file_bytes` and an index.
+
+    The names are those of `transformers`, which loads the folder once its configuration is beside them.
+    """
+    files, written = {}, 0
+    for name, tensor in state.items():
+        files[name] = 1 + written // file_bytes
+        written += tensor.numel() * tensor.element_size()
+    with _alone_is_fine():
+        save(
+            state,
+            storage_writer=HuggingFaceStorageWriter(
+                str(folder), fqn_to_index_mapping=files, save_distributed=True, enable_consolidation=True
+            ),
+        )
+    _wait()
+    if _first():
+        shutil.rmtree(folder / PARTS_FOLDER, ignore_errors=True)
     _wait()
 
 
@@ -137,14 +164,15 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 def distributed() -> Iterator[None]:
     """Within the block this process is one of those that `torchrun` started; by itself it is the only one.
 
-    By NCCL where there is a GPU for each, else by gloo.
+    By NCCL where there is a GPU for each, with gloo for what lies in memory; else by gloo.
     """
     if "WORLD_SIZE" not in os.environ:
         yield
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=COLLECTIVE_TIMEOUT)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
     try:
         yield
     finally:
@@ -206,6 +234,9 @@ class ShardedConfig:
     """Samples that one process reads in one pass."""
     recompute: bool = False
     """Activation checkpointing: a layer's insides are computed again in the backward pass instead of being kept."""
+    offload: bool = False
+    """Weights, gradients and optimizer state lie in this machine's memory; a layer's weights are on the GPU while it
+    computes."""
     precision: Precision = "fp32"
     """bf16: layers compute in bfloat16; embeddings, logits, weights, sums of gradients and optimizer stay in fp32."""
 
@@ -360,6 +391,12 @@ class ShardedTrainer:
         for name, values in self._averaged.items() if averaged else self._named():
             yield name, values.full_tensor() if isinstance(values, DTensor) else values.detach()
 
+    def export(self, folder: Path, *, averaged: bool = False, file_bytes: int = MAX_FILE_BYTES) -> None:
+        """Write all weights of the model, or their averages, as `save_safetensors` does; UsageError beside adapters."""
+        if not all(parameter.requires_grad for parameter in self.model.parameters()):
+            raise UsageError("adapters are merged before they are exported: save whole_model")
+        save_safetensors(folder, self._averaged if averaged else dict(self._named()), file_bytes=file_bytes)
+
     @torch.no_grad()
     def update_ema(self, decay: float) -> None:
         """Let the average follow the weights."""
@@ -424,9 +461,13 @@ def _shard(reader: _FsdpModel, config: ShardedConfig) -> None:
     reader.to(device)
     mesh = init_device_mesh(device, (rank_and_world_size()[1],))
     half = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    offload = CPUOffloadPolicy(pin_memory=device == "cuda") if config.offload else OffloadPolicy()
     for layer in layers:
-        fully_shard(layer, mesh=mesh, mp_policy=MixedPrecisionPolicy() if config.precision == "fp32" else half)
-    fully_shard(reader, mesh=mesh)  # what is left is in fp32: embeddings and head, as in `policies/local/placing.py`
+        precision = MixedPrecisionPolicy() if config.precision == "fp32" else half
+        fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload)
+    fully_shard(
+        reader, mesh=mesh, offload_policy=offload
+    )  # what is left is in fp32: embeddings and head, as in `policies/local/placing.py`
     for module in reader.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)

@@ -11,6 +11,7 @@ import copy
 import multiprocessing
 import os
 import pickle
+import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -73,6 +74,7 @@ class FsdpRank:
             temperature=config.temperature,
             micro_batch=config.micro_batch,
             recompute=config.recompute,
+            offload=config.offload,
             precision=config.precision,
         )
         self.whole = copy.deepcopy(model).to("cpu") if rank_and_world_size()[0] == 0 else None
@@ -124,6 +126,10 @@ class FsdpRank:
         else:
             for _ in weights:
                 pass
+
+    def export(self, folder: Path, averaged: bool) -> None:
+        """Every process writes its part of the weights."""
+        self.trainer.export(folder, averaged=averaged)
 
     def publish(self, averaged: bool, version: int) -> None:
         """Give the weights, or their averages, to what plays in every process."""
@@ -222,6 +228,20 @@ class FsdpGroup:
         """The weights, brought together in this process; valid until the next call."""
         await self._call("gather", averaged)
         return self.rank.whole
+
+    async def export(self, folder: Path, tokenizer: Any, *, averaged: bool = False) -> None:
+        """Write a Hugging Face folder of whole weights, to which every process writes its part.
+
+        The folder is the old one or the new one; it must be on a disk that all processes share.
+        """
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        await self._call("export", partial, averaged)
+        self.rank.trainer.model.config.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
 
     async def _call(self, method: str, *arguments: Any) -> list[Any]:
         """The method in every process; what each returned, in their order."""
