@@ -41,7 +41,14 @@ ENGINES: dict[str, dict[str, Any]] = {
     "vllm": {"engine": "vllm", **ADAPTER},
     "vllm-stale": {"engine": "vllm", "max_staleness": 2, "algorithm": "grpo-tis", **ADAPTER},
     "vllm+fsdp": {"engine": "vllm+fsdp", "processes": 2, **ADAPTER},
-    "tinker": {"engine": "tinker", "engine_service": "skyrl-jax", "ema_decay": 0.0, "kl_into": "reward", **ADAPTER},
+    "tinker": {
+        "engine": "tinker",
+        "engine_service": "skyrl-jax",
+        "ema_decay": 0.0,
+        "kl_into": "reward",
+        "lr": 1e-2,
+        **ADAPTER,
+    },
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -51,11 +52,15 @@ def finished(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Callab
         run = Run.begin(folder, config)
         run_training(config, run, logger=NullLogger())
         run.store.close()
+        gc.collect()
         return folder
 
     return play
 
 
+# Tinker's own client leaves connections to the garbage collector; the service compiles for a minute.
+LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+EVERY_ENGINE = [pytest.param(name, marks=[LEFT_OPEN] if name == "tinker" else []) for name in ENGINES]
 TINKER = {"engine": "tinker", "lora": 8, "ema_decay": 0.0}
 
 
@@ -64,7 +69,7 @@ def figures(folder: Path, name: str) -> list[float]:
         return [value for _, value in store.metrics("rl", name)]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_it_learns_with_exact_tokens(engine: str, finished: Callable[[str], Path]) -> None:
     folder = finished(engine)
     rewards = figures(folder, "reward")
@@ -85,7 +90,7 @@ def test_whatever_engine_the_run_is_the_same(engine: str, finished: Callable[[st
         assert figures(finished(engine), name)[:5] == pytest.approx(figures(finished("local"), name)[:5], rel=1e-3)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_every_token_has_the_version_it_was_drawn_with(engine: str, finished: Callable[[str], Path]) -> None:
     versions = {}
     with RunStore.read(finished(engine) / "rollouts.db") as store:
@@ -132,6 +137,9 @@ def test_what_an_engine_cannot_do_is_refused_before_anything_starts(places: Plac
         ({**TINKER, "sft_episodes": 4}, "a warm-up"),
         ({**TINKER, "micro_batch": 4}, "micro_batch is not read by the engine tinker"),
         ({**TINKER, "engine_url": "http://127.0.0.1:9"}, "no Tinker service answers at http://127.0.0.1:9"),
+        ({"engine": "vllm", "server_api": "sglang"}, "server_api is not read without engine_url"),
+        ({"offload": True}, "offload is not read by the engine local"),
+        ({"engine": "vllm", "engine_url": "http://127.0.0.1:9/v1", "server_api": "sglang"}, "no SGLang server answers"),
         ({"engine_service": "skyrl-jax"}, "engine_service is not read by the engine local"),
         ({"engine": "vllm", "engine_url": f"{url}, http://127.0.0.1:9/v1"}, "no vLLM server answers at .*:9/v1/models"),
     ):

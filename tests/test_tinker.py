@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 from servers import skyrl_server
 from toys import TOKENIZER, WORDS, fresh
 from wanderlust.environment import Environment, Episode
-from wanderlust.errors import ContextFull, PolicyFailure, StoreError, UsageError
+from wanderlust.errors import ContextFull, PolicyFailure, UsageError
 from wanderlust.policies.base import SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.pretrained import save_pretrained
@@ -257,17 +256,3 @@ async def drawn(trainer: TinkerTrainer) -> list[tuple[tuple[int, ...], tuple[flo
     """Some answers; equal weights and keys give equal ones."""
     asked = [trainer.sample([2, 6 + n % 4, 3], SamplingOptions(max_tokens=1), key=derive_key(n)) for n in range(8)]
     return [(s.ids, s.logprobs) for s in await asyncio.gather(*asked)]
-
-
-@LEFT_OPEN
-def test_states_of_others_are_refused(service: TinkerService, tmp_path: Path) -> None:
-    from_elsewhere = tmp_path / "state"
-    from_elsewhere.write_bytes(os.urandom(64))
-
-    async def go() -> None:
-        async with connect_tinker(service, TOKENIZER, OPTIMIZER) as trainer:
-            await trainer.load_state(from_elsewhere)
-
-    with pytest.raises(StoreError, match="cannot read the state"):
-        asyncio.run(go())
-    gc.collect()

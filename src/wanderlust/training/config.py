@@ -221,6 +221,8 @@ class TrainConfig:
     engine_url: str = ""
     """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here.
     tinker: the service's address. Empty: TINKER_BASE_URL, or the hosted service."""
+    server_api: Literal["vllm", "sglang"] = "vllm"
+    """API of the servers at engine_url. sglang was never run against a real server."""
     engine_model: str = ""
     """tinker: name by which the service knows the model. Empty: that of the initial policy."""
     engine_service: Literal["tinker", "skyrl-jax"] = "tinker"

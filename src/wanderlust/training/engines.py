@@ -46,7 +46,7 @@ from wanderlust.training.group_source import (
 )
 from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.models import algorithm_context, load_frozen, load_trainable, merge_adapters
-from wanderlust.training.setup import check_engine, check_ray
+from wanderlust.training.setup import SERVER_CLIENTS, check_engine, check_ray
 from wanderlust.training.trainers.base import SupportsLogprobs, Trainer
 from wanderlust.training.trainers.fsdp_group import FsdpGroup, FsdpTrainer, RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
@@ -197,6 +197,7 @@ async def _with_servers(
             api_key=os.environ.get(API_KEY_VARIABLE),
             end_ids=end_ids,
             concurrency=config.concurrency,
+            kind=SERVER_CLIENTS[config.server_api],
         )
         servers = await stack.enter_async_context(found)
     else:

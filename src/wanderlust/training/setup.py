@@ -12,6 +12,7 @@ from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE
 from wanderlust.policies.local.device import warn_slow_precision
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.sglang import SGLang
 from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import no_server_program
 from wanderlust.runner.engine import run_blocking
@@ -28,6 +29,8 @@ from wanderlust.training.label_free_rewards import label_judge
 from wanderlust.training.models import algorithm_context, checkpoint_folder
 from wanderlust.training.warmup import teacher_policy
 
+SERVER_CLIENTS: dict[str, type[VLLM]] = {"vllm": VLLM, "sglang": SGLang}
+"""Client of each API of servers."""
 OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": "", "max_context": 0}
 """Settings of servers that are started, with their defaults."""
 
@@ -38,6 +41,7 @@ def check_engine(config: TrainConfig) -> None:
     service = engine == "tinker"
     unread = {
         "engine_url": not serves and not service and bool(config.engine_url),
+        "server_api": not (serves and config.engine_url) and config.server_api != "vllm",
         "engine_model": not service and bool(config.engine_model),
         "engine_service": not service and config.engine_service != "tinker",
         "micro_batch": service and config.micro_batch != TrainConfig().micro_batch,
@@ -52,6 +56,7 @@ def check_engine(config: TrainConfig) -> None:
     for name, wrong in unread.items():
         if wrong:
             where = "with engine_url" if config.engine_url and name != "engine_url" else f"by the engine {engine}"
+            where = "without engine_url" if name == "server_api" and serves else where
             raise UsageError(f"{name} is not read {where}: leave it out")
     if service:
         check_service(config)
@@ -110,7 +115,7 @@ def check_servers(config: TrainConfig) -> None:
         run_blocking(partial(check_tinker, TinkerService.of(config)))
         return
     for url in filter(None, map(str.strip, config.engine_url.split(","))):
-        client = VLLM(url, "", api_key=os.environ.get(API_KEY_VARIABLE))
+        client = SERVER_CLIENTS[config.server_api](url, "", api_key=os.environ.get(API_KEY_VARIABLE))
         try:
             run_blocking(client.first_model)
         except PolicyFailure as error:
