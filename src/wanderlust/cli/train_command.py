@@ -55,6 +55,11 @@ class ResumeOptions:
     previous_state: bool = False
     """With --resume: go on from the state saved before the last one, which is damaged."""
 
+    @property
+    def arguments(self) -> dict[str, bool]:
+        """As `resume_training` takes them."""
+        return {"accept_changes": self.accept_changes, "previous_state": self.previous_state}
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +107,7 @@ def train_command(
     check_logger_names(logger)
     config, resume = None, resume_options.resume
     if resume is not None:
-        same = replace(train_options, engine_url="")
-        if same != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
+        if replace(train_options, engine_url="") != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
             raise UsageError(
                 "--resume goes on as the run was begun: leave out everything but --accept-changes, "
                 "--previous-state, --engine-url, --workers, --ray-workers, --ray-address, --logger and --json"
@@ -124,8 +128,7 @@ def train_command(
                 **asdict(process_options),
                 loggers=logger,
                 progress=progress,
-                accept_changes=resume_options.accept_changes,
-                previous_state=resume_options.previous_state,
+                **resume_options.arguments,
                 engine_url=train_options.engine_url or None,
             )
         else:
