@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -56,7 +56,7 @@ class ResumeOptions:
     """With --resume: go on from the state saved before the last one, which is damaged."""
 
     @property
-    def arguments(self) -> dict[str, bool]:
+    def arguments(self) -> dict[str, Any]:
         """As `resume_training` takes them."""
         return {"accept_changes": self.accept_changes, "previous_state": self.previous_state}
 
