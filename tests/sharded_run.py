@@ -21,6 +21,7 @@ from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.lora import adapt
+from wanderlust.training import gradient
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
@@ -107,11 +108,16 @@ async def finish(trainer: ShardedTrainer, folder: Path, told: list[dict[str, flo
 
 
 async def main(folder: Path) -> None:
-    """A whole run; one from a state that is there; one in bfloat16; one offloaded; one killed after it kept its own."""
+    """A whole run; one from a kept state; one in packed lines and few logits; in bfloat16; offloaded; one killed."""
     trainer = trainer_of("full", recompute=True)
     await finish(trainer, folder / "full", await run(trainer, folder / "full"))
     trainer = trainer_of("lora")
     await finish(trainer, folder / "lora", await run(trainer, folder / "lora", first=KEPT))
+    most, gradient.MAX_LOGITS = gradient.MAX_LOGITS, 5 * len(TOKENIZER)
+    trainer = trainer_of("full", micro_batch_tokens=40, recompute=True)
+    assert trainer._passing.packs
+    await finish(trainer, folder / "lean", await run(trainer, folder / "lean"))
+    gradient.MAX_LOGITS = most
     trainer = trainer_of("full", precision="bf16", recompute=True)
     await finish(trainer, folder / "mixed", await run(trainer, folder / "mixed", last=KEPT))
     trainer = trainer_of("full", offload=True)

@@ -40,7 +40,6 @@ from wanderlust.training.algorithms.ppo import Critic
 from wanderlust.training.algorithms.presets import ALGORITHMS, configured_algorithm
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.samples import build_samples as samples_from
-from wanderlust.training.batch.token_tree import prefix_tree_batches
 from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine, is_out_of_memory
@@ -117,7 +116,7 @@ def test_sampler_and_trainer_are_as_near_as_their_numbers(fast: bool) -> None:
     for model, near in ((model_of("full"), 1e-4), (rounded(), NEAR)):
         samples = drawn(model, fast=fast)
         reader = GradientComputer(model, loss=losses.CISPO_LOSS, fast=fast, micro_batch=5)
-        assert (reader.batches is prefix_tree_batches, isinstance(reader.trunk, FastLlama)) == (fast, fast)
+        assert (reader.trees, isinstance(reader.trunk, FastLlama)) == (fast, fast)
         found = reader.gradient(samples).sums.metrics()
         assert found["sampler_logprob_diff_max"] < near
         assert abs(found["sampler_kl_k1"]) <= found["sampler_logprob_diff_max"]

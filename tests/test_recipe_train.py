@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 import torch
 
+from wanderlust import load_run
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
@@ -129,6 +131,30 @@ def test_a_checkpoint_is_shown_episodes_first_and_goes_on_from_there(
     (curve, weights), (expected, same) = finished(tmp_path / "cut"), finished(tmp_path / "whole")
     assert curve == expected
     assert torch.equal(weights, same)
+
+
+def test_the_weight_of_the_kl_divergence_follows_its_target(checkpoint: Path, tmp_path: Path) -> None:
+    held = config(checkpoint, kl=0.5, kl_target=0.02, lr=0.02, steps=40, eval_every=40)
+    run_training(held, Run.begin(tmp_path / "whole", held), logger=NullLogger())
+    metrics = load_run(tmp_path / "whole").metrics()
+    weights, terms = ([value for _, value in metrics[name]] for name in ("kl_weight", "kl"))
+    assert weights[0] == 0.5
+    for (weight, after), term in zip(pairwise(weights), terms, strict=False):
+        error = min(max(term / weight / 0.02 - 1, -0.2), 0.2)
+        assert after == pytest.approx(weight * (1 + 0.1 * error), rel=1e-12)
+    assert max(weights) > min(weights)
+    late = [term / weight for term, weight in zip(terms[-10:], weights[-10:], strict=True)]
+    free = config(checkpoint, kl=1e-9, lr=0.02, steps=40, eval_every=40)
+    run_training(free, Run.begin(tmp_path / "free", free), logger=NullLogger())
+    ungoverned = [value / 1e-9 for _, value in load_run(tmp_path / "free").metrics()["kl"]][-10:]
+    assert fmean(late) < fmean(ungoverned) / 2
+
+    stopped = Run.begin(tmp_path / "stopped", held)
+    with pytest.raises(KeyboardInterrupt):
+        run_training(held, stopped, logger=Stopping("rl", 13))
+    stopped.store.close()
+    run_training(held, Run.resume(tmp_path / "stopped"), logger=NullLogger())
+    assert torch.equal(finished(tmp_path / "stopped")[1], finished(tmp_path / "whole")[1])
 
 
 def test_a_warmup_without_a_teacher_is_one_line(checkpoint: Path) -> None:

@@ -16,11 +16,14 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare
 from wanderlust.policies.checkpoints import resolve_checkpoint
 from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.store.reader import RunReader
 from wanderlust.store.run import load_run
-from wanderlust.training.advice import advise
+from wanderlust.store.run_folder import STORE_FILE
+from wanderlust.training.advice import advise, advise_during
 from wanderlust.training.checkpoint import EvalPoint
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.result import TaskRewards, judge_result
+from wanderlust.training.rl_stage import ADVICE_EVENT
 from wanderlust.training.train import TrainResult, train
 from wanderlust.types import Task, user
 
@@ -203,3 +206,70 @@ def test_commands_that_follow_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert "wander show runs/x" in said
     assert "wander eval kuhn --policy runs/x" in said
     assert "wander play" not in said
+
+
+def point(step: int, value: float, *, width: float = 0.05) -> dict[str, float]:
+    return {"step": step, "value": value, "low": value - width, "high": value + width}
+
+
+SIGNAL = {"frac_groups_with_signal": [0.8] * 40, "entropy": [0.5] * 40}
+
+
+@pytest.mark.parametrize(
+    ("points", "metrics", "unchanged", "kinds"),
+    [
+        ([point(0, 0.2), point(20, 0.4), point(40, 0.6)], SIGNAL, 0.1, {}),
+        ([point(0, 0.2), point(20, 0.2), point(40, 0.2)], SIGNAL, 1.0, {"learning_rate": "raise --lr"}),
+        ([point(0, 0.2)], SIGNAL, 1.0, {}),
+        ([point(0, 0.5), point(20, 0.3)], SIGNAL, 0.1, {"worse": "lower --lr"}),
+        ([point(0, 0.2), point(20, 0.8), point(40, 0.5)], SIGNAL, 0.1, {"best": "step 20 was better (0.800, now 0.5"}),
+        (
+            [point(0, 0.2), *(point(n, 0.5) for n in (8, 16, 24, 32, 40))],
+            SIGNAL,
+            0.1,
+            {"plateau": "No evaluation after step 8"},
+        ),
+        (
+            [point(0, 0.2), point(20, 0.2)],
+            {"frac_groups_with_signal": [0.0] * 20, "entropy": [0.5] * 20},
+            1.0,
+            {"signal": "--curriculum learnability"},
+        ),
+        (
+            [point(0, 0.2), point(20, 0.5), point(40, 0.48)],
+            {"frac_groups_with_signal": [0.8] * 20 + [0.3] * 20, "entropy": [0.5] * 20 + [0.01] * 20},
+            0.1,
+            {"entropy": "Entropy fell from 0.5 to 0.01"},
+        ),
+        (
+            [point(0, 0.2), point(20, 0.5)],
+            {**SIGNAL, "groups_dropped": [1.0] * 20},
+            0.1,
+            {"staleness": "20 groups became too old"},
+        ),
+    ],
+)
+def test_advice_while_it_learns(
+    points: list[dict[str, float]], metrics: dict[str, list[float]], unchanged: float, kinds: dict[str, str]
+) -> None:
+    found = advise_during(TrainConfig(), metrics=metrics, points=points, unchanged=unchanged)
+    assert found.keys() == kinds.keys()
+    assert all(part in found[kind] and "\n" not in found[kind] for kind, part in kinds.items())
+
+
+def test_a_run_is_advised_once_while_it_learns(start: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+
+    class Lines:
+        def log_step(self, stage: str, step: int, *, of: int, metrics: object) -> None:
+            pass
+
+        def log_line(self, line: str) -> None:
+            lines.append(line)
+
+    config = TrainConfig(**{**SETTINGS, "lr": 1e-12, "eval_every": 2, "result_samples": 0})
+    train(Letters(), start, config=config, out=tmp_path / "slow", progress=Lines())
+    line = "eval 2: 100% of the greedy episodes are word for word those from before training: raise --lr (now 1e-12)."
+    assert [one for one in lines if "raise --lr" in one] == [line]
+    with RunReader(tmp_path / "slow" / STORE_FILE) as store:
+        assert [event.body["step"] for event in store.events() if event.kind == ADVICE_EVENT] == [1]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
+from wanderlust.recipes.tictactoe import DemoConfig
 from wanderlust.training.algorithms.presets import configured_algorithm
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.config_file import settings_by_section
 from wanderlust.training.trainers.process_pool import shard, unshard
 
 
@@ -33,6 +38,8 @@ def test_ppos_and_dpos_numbers_reach_them() -> None:
         ({"algorithm": "grpo", "discount": 0.9}, "discount is not read by the algorithm grpo"),
         ({"algorithm": "ppo", "dpo_beta": 0.3}, "dpo_beta is not read by the algorithm ppo"),
         ({"algorithm": "reinforce", "ratio_max": 2.0}, "the algorithm reinforce has no bounds"),
+        ({"kl_target": 0.1}, "set kl, the weight to begin with"),
+        ({"kl_target": 0.1, "kl": 0.1, "kl_into": "reward"}, "set kl_into to loss"),
         ({"algorithm": "grpo", "ratio_min": 1.5}, "ratio_min is 1.5, and must be below ratio_max, 1.2"),
     ],
 )
@@ -72,3 +79,79 @@ def test_a_batch_is_cut_into_as_many_pieces_as_there_are_shards(shards: int) -> 
     assert unshard(parts, 5) == numbered
     config = TrainConfig(env="toys:Twice", shards=shards)
     assert TrainConfig.from_dict(config.as_dict()).shards == shards
+
+
+def test_every_setting_is_in_one_section() -> None:
+    for kind in (TrainConfig, DemoConfig):
+        names = [field.name for field in fields(kind)]
+        assert [name for section in settings_by_section(names).values() for name in section] == names
+
+
+def test_a_configuration_is_the_same_after_a_file(tmp_path: Path) -> None:
+    config = TrainConfig(
+        env="tictactoe",
+        policy='runs/"odd" \\ näme\x7f\t',
+        lr=1e-05,
+        steps=7,
+        recompute=True,
+        temperature=1,
+        label_question=True,
+    )
+    file = tmp_path / "run.toml"
+    file.write_text(config.to_toml())
+    assert TrainConfig.load(file) == config
+    file.write_text("[optimizer]\nlr = 3e-4\n")
+    assert TrainConfig.load(file) == TrainConfig(lr=3e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "[rollout]\ntask_per_step = 3",
+            r"there is no setting 'task_per_step' in \[rollout\]; did you mean tasks_per_",
+        ),
+        ("[rollout]\nlr = 3", r"there is no setting 'lr' in \[rollout\]; it belongs in \[optimizer\]"),
+        ("lr = 3", r"lr is in no section: it belongs in \[optimizer\]"),
+        ("[optimiser]\nlr = 3", r"there is no section \[optimiser\]; did you mean optimizer"),
+        ("optimizer = 3", r"optimizer is in no section|optimizer must be a section"),
+        ("[optimizer]\nlr = '3'", 'lr is "3", which is no float'),
+        ("[optimizer]\nsteps = true", "steps is true, which is no int"),
+        ("[optimizer]\nlr = -3", "lr is -3, and must be above 0"),
+        ("[optimizer\n", "is no TOML"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=why) as raised:
+        TrainConfig.load(file)
+    assert str(file) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_run_keeps_its_settings_in_full(tmp_path: Path) -> None:
+    config = TrainConfig(env="tictactoe", policy="fresh", steps=3)
+    Run.begin(tmp_path / "run", config).store.close()
+    assert TrainConfig.load(tmp_path / "run" / "config.toml") == config
+
+
+def test_options_take_precedence_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[model]\nenv = "tictactoe"\npolicy = "fresh"\n[optimizer]\nlr = 3e-4\nsteps = 9\n')
+    begun: list[TrainConfig] = []
+
+    def stop(env: str, policy: str, *, config: TrainConfig, **_: Any) -> None:
+        begun.append(config)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("wanderlust.training.train.train", stop)
+    default = ["--steps", "100"]  # the default of the option, yet it was given
+    for words in ([], default, ["kuhn", *default]):
+        with pytest.raises(SystemExit):
+            main(["train", *words, "--config", str(file), "--out", str(tmp_path / "out")])
+    assert [(config.env, config.steps, config.lr) for config in begun] == [
+        ("tictactoe", 9, 3e-4),
+        ("tictactoe", 100, 3e-4),
+        ("kuhn", 100, 3e-4),
+    ]

@@ -69,7 +69,7 @@ def test_one_process_is_the_differentiator_and_the_optimizer(whole):
 def together(whole, tmp_path_factory):
     """What two processes under torchrun left; the state that one process kept of the adapters was there before."""
     folder = tmp_path_factory.mktemp("together")
-    for name in ("full", "lora", "mixed", "offloaded", "killed"):
+    for name in ("full", "lora", "lean", "mixed", "offloaded", "killed"):
         (folder / name).mkdir()
     shutil.copytree(whole["lora"][-1] / "state", folder / "lora/state")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -88,6 +88,14 @@ def test_two_processes_give_what_one_gives_from_the_start_or_from_its_state(whol
     assert max(told["parts"]) < 0.6 * count
     close(told["figures"], reference[first:])
     assert (torch.load(together / kind / "weights.pt") - weights).abs().max() <= CLOSE
+    assert tuple(told["answer"]) == answer.ids
+
+
+def test_packed_lines_and_pieces_of_logits_give_the_same(whole, together):
+    reference, weights, answer, _ = whole["full"]
+    told = json.loads((together / "lean/told.json").read_text())
+    close(told["figures"], reference)
+    assert (torch.load(together / "lean/weights.pt") - weights).abs().max() <= CLOSE
     assert tuple(told["answer"]) == answer.ids
 
 

@@ -28,7 +28,7 @@ from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Muon, Optimizer, set_weights, weights_of
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, WorkerError, Workers
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, WorkerError, WorkerRestartWarning, Workers
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Task, Tokens, Trajectory, Turn, assistant, user
 
@@ -331,7 +331,38 @@ class Fragile:
         raise UsageError("said in one line")
 
 
-@pytest.mark.parametrize(("how", "said"), [("raise", "said in one line"), ("die", "a worker process has died")])
+@pytest.mark.parametrize(("how", "said"), [("raise", "said in one line"), ("die", "died 4 times at the same work")])
+@pytest.mark.filterwarnings("ignore::wanderlust.training.trainers.process_pool.WorkerRestartWarning")
 def test_a_worker_that_fails_or_dies_is_said(how: str, said: str) -> None:
     with Workers(Fragile, count=2) as workers, pytest.raises(WorkerError, match=said):
         workers.call("fail", [(how, os.getpid())] * 2)
+
+
+class Forgetful:
+    """Adds to what was published; once, it dies in the middle of the work."""
+
+    def __init__(self) -> None:
+        self.published = 0
+
+    def publish(self, value: int) -> None:
+        self.published = value
+
+    def add(self, value: int, mark: str, parent: int) -> int:
+        if os.getpid() != parent and mark and not Path(mark).exists():
+            Path(mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.published + value
+
+
+@pytest.mark.parametrize("when", ["during a call", "between two calls"])
+def test_a_dead_worker_is_replaced_and_does_its_work_again(tmp_path: Path, when: str) -> None:
+    mark = str(tmp_path / "died") if when == "during a call" else ""
+    with Workers(Forgetful, count=2) as workers:
+        workers.call("publish", [(1,)] * 2)
+        workers.call("publish", [(40,)] * 2)
+        if not mark:
+            os.kill(workers._processes[0].pid, signal.SIGKILL)
+        with pytest.warns(WorkerRestartWarning, match="exit code -9"):
+            assert workers.call("add", [(n, mark, os.getpid()) for n in range(5)]) == [40, 41, 42, 43, 44]
+        assert workers.call("add", [(n, mark, os.getpid()) for n in range(5)]) == [40, 41, 42, 43, 44]
+        assert workers.restarts == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -12,67 +12,70 @@ from urllib.parse import quote
 from wanderlust.cli.options import JsonFlag, RunPath
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.errors import UsageError
-from wanderlust.store.formats import conversations, render_atif, rollout_to_json, write_parquet
+from wanderlust.store.formats import exported_rows, render_atif, rollout_to_json, training_rows, write_parquet
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
 
-Format = Literal["jsonl", "sft", "atif", "parquet"]
-EXPORT_PAGE_ROWS = 1000
+Format = Literal["jsonl", "sft", "dpo", "atif", "parquet"]
 
 
 def export_command(
-    run: RunPath, /, *, to: Format, out: Path | None = None, min_reward: float | None = None, json: JsonFlag = False
+    run: RunPath,
+    /,
+    *,
+    to: Format,
+    out: Path | None = None,
+    min_reward: float | None = None,
+    stage: str = "",
+    json: JsonFlag = False,
 ) -> None:
-    """Write a run's rollouts in another format: records (jsonl, parquet), conversations (sft) or ATIF documents.
+    """Write a run's rollouts in another format: records (jsonl, parquet), conversations (sft), pairs (dpo), ATIF.
 
     Parameters
     ----------
     to:
-        jsonl: a record per line. sft: a conversation per line, of scored rollouts only. atif: a folder with a document
-        per trajectory. parquet: a table; needs wanderlust[parquet].
+        jsonl: a record per line. sft: a conversation per line, of scored rollouts only. dpo: the best and the worst
+        rollout of each group, per line, where their rewards differ. atif: a folder with a document per trajectory.
+        parquet: a table; needs wanderlust[parquet].
     out:
         New file or folder. Default: export-NAME in the run's folder.
     min_reward:
-        Leave out rollouts with a lower reward, and those without one.
+        Leave out rollouts with a lower reward, and those without one; of dpo, pairs whose best has a lower one.
+    stage:
+        Only rollouts of this stage: rl, eval, result, ... Default: all.
     """
     store, settings = find_evaluation(run)
     target = out or store.parent / f"export-{to}{'' if to == 'atif' else '.parquet' if to == 'parquet' else '.jsonl'}"
     if target.exists():
         raise UsageError(f"{target} exists already: name another with --out")
     with RunStore.read(store) as reader:
-        rows = _rows(reader, min_reward)
+        rows = exported_rows(reader, min_reward=min_reward, stage=stage)
         if to == "parquet":
             records = ({**asdict(row), "record": rollout_to_json(reader.get(row.id))} for row in rows)
             count = write_parquet(target, records)
         elif to == "atif":
             count = _documents(reader, rows, target, model=settings.get("model") or settings.get("policy"))
+        elif to == "jsonl":
+            count = _lines((_record(reader, row) for row in rows), target)
         else:
-            count = _lines(reader, rows, target, sft=to == "sft")
+            count = _lines(training_rows(reader, to, min_reward=min_reward, stage=stage), target)
     if json:
         print_json({"format": to, "out": str(target), "written": count})
     else:
         print_result(None, f"{count} written to {target}")
 
 
-def _rows(reader: RunReader, lowest: float | None) -> Iterator[RolloutRow]:
-    """The rows, a page at a time."""
-    last = 0
-    where = {} if lowest is None else {"reward >=": lowest}
-    while page := reader.rollouts({**where, "id >": last}, limit=EXPORT_PAGE_ROWS):
-        yield from page
-        last = page[-1].id
+def _record(reader: RunReader, row: RolloutRow) -> dict[str, Any]:
+    return rollout_to_json(reader.get(row.id), id=row.id, env=row.env, stage=row.stage, step=row.step)
 
 
-def _lines(reader: RunReader, rows: Iterator[RolloutRow], target: Path, *, sft: bool) -> int:
+def _lines(bodies: Iterable[dict[str, Any]], target: Path) -> int:
     count = 0
     with target.open("w") as file:
-        for row in rows:
-            rollout = reader.get(row.id)
-            named = {"id": row.id, "env": row.env, "stage": row.stage, "step": row.step}
-            for body in conversations(rollout) if sft else [rollout_to_json(rollout, **named)]:
-                file.write(json_format.dumps(body, default=str) + "\n")
-                count += 1
+        for body in bodies:
+            file.write(json_format.dumps(body, default=str) + "\n")
+            count += 1
     return count
 
 

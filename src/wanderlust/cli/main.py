@@ -17,6 +17,7 @@ from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, Unknown
 
 from wanderlust import __version__
 from wanderlust._lazy import missing_package
+from wanderlust.cli.options import note_given
 from wanderlust.cli.output import print_note, replace_unencodable, reserve_stdout_for_json
 from wanderlust.errors import UsageError, WanderlustError
 
@@ -29,6 +30,8 @@ COMMANDS = {
         "Serve a model to other programs: an OpenAI-compatible endpoint, tokens included.",
     ),
     "train": ("train_command:train_command", "Train a checkpoint in any environment by reinforcement learning."),
+    "sft": ("finetune_command:sft_command", "Train a checkpoint on conversations: a file, or what a run has stored."),
+    "dpo": ("finetune_command:dpo_command", "Train a checkpoint on pairs of a better and a worse answer."),
     "runs": ("inspect:runs_command", "List the runs in a folder."),
     "compare": ("inspect:compare_command", "Compare two evaluations: which is better, and on which tasks?"),
     "studio": (
@@ -37,7 +40,7 @@ COMMANDS = {
     ),
     "ctl": ("inspect:control_command", "Pause, resume or stop a running evaluation or training run."),
     "show": ("inspect:show_command", "List a run's rollouts, or read one of them."),
-    "export": ("export:export_command", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
+    "export": ("export:export_command", "Write a run's rollouts for other programs: jsonl, sft, dpo, atif, parquet."),
     "serve-env": ("serve:serve_env_command", "Serve an environment over OpenEnv's WebSocket protocol."),
     "new": ("authoring:new_command", "Create a package for your environment."),
     "check": ("authoring:check_command", "Check that an environment keeps its contract."),
@@ -68,6 +71,7 @@ def build(*, overview: bool = True) -> App:
             negative=(), show_default=lambda default: None if default is False or default == "" else default
         ),
         suppress_keyboard_interrupt=False,
+        config=note_given,
     )
     for name, (place, line) in COMMANDS.items():
         app.command(f"wanderlust.cli.{place}", name=name, **({"help": line} if overview else {}))

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
-from wanderlust.cli.options import PositiveInt
+from wanderlust.cli.options import GIVEN, PositiveInt
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.errors import UsageError, WanderlustError, nearest_names
 from wanderlust.store.run_folder import (
@@ -45,6 +45,17 @@ class TrainOptions(TrainConfig):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartOptions:
+    """Where the settings of a new run come from, besides its options."""
+
+    preset: str | None = None
+    """Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, tool-call."""
+    config: Path | None = None
+    """TOML file with settings in sections, as every run keeps one (config.toml). Options take precedence over it."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeOptions:
     """Going on with a run."""
 
@@ -70,7 +81,7 @@ class ProcessOptions(WorkerOptions):
     """Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU."""
 
 
-DEFAULT_TRAIN_OPTIONS, DEFAULT_RESUME_OPTIONS = TrainOptions(), ResumeOptions()
+DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS, DEFAULT_RESUME_OPTIONS = TrainOptions(), StartOptions(), ResumeOptions()
 DEFAULT_PROCESS_OPTIONS = ProcessOptions()
 
 
@@ -79,7 +90,7 @@ def train_command(
     /,
     *,
     policy: str | None = None,
-    preset: str | None = None,
+    start_options: StartOptions = DEFAULT_START_OPTIONS,
     train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
     out: Path | None = None,
     resume_options: ResumeOptions = DEFAULT_RESUME_OPTIONS,
@@ -95,8 +106,6 @@ def train_command(
         Name of an environment, package.module:Name, or file.py:Name.
     policy:
         A run or checkpoint folder, smollm2, or fresh: a new small model that first imitates the environment's teacher.
-    preset:
-        Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, tool-call.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
     logger:
@@ -105,9 +114,10 @@ def train_command(
         Print the report as one JSON object.
     """
     check_logger_names(logger)
-    config, resume = None, resume_options.resume
+    new, resume, preset = None, resume_options.resume, start_options.preset
     if resume is not None:
-        if replace(train_options, engine_url="") != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
+        asked = (env, policy, out, replace(train_options, engine_url=DEFAULT_TRAIN_OPTIONS.engine_url), start_options)
+        if asked != (None, None, None, DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS):
             raise UsageError(
                 "--resume goes on as the run was begun: leave out everything but --accept-changes, "
                 "--previous-state, --engine-url, --workers, --ray-workers, --ray-address, --logger and --json"
@@ -116,13 +126,13 @@ def train_command(
     else:
         if resume_options != DEFAULT_RESUME_OPTIONS:
             raise UsageError("--accept-changes and --previous-state go with --resume RUN")
-        config = _new_config(env, policy, preset, options=train_options)
-        folder = out or RUNS_FOLDER / f"train-{(preset or str(env)).replace(':', '-')}-seed{config.seed}"
+        new = _new_config(env, policy, start_options, options=train_options)
+        folder = out or RUNS_FOLDER / f"train-{(preset or str(new.env)).replace(':', '-')}-seed{new.seed}"
         refuse_existing_run(folder, "wander train")
     with resumable(folder, shell_command("train", "--resume", folder)) as progress:
         with needs_extra("train"):
             from wanderlust.training.train import resume_training, train
-        if config is None:
+        if new is None:
             result = resume_training(
                 folder,
                 **asdict(process_options),
@@ -132,19 +142,16 @@ def train_command(
                 engine_url=train_options.engine_url or None,
             )
         else:
-            words = training_command_words(
-                env or "", policy or "", preset=preset, options=train_options, defaults=DEFAULT_TRAIN_OPTIONS
-            )
             result = train(
-                config.env,
-                config.policy,
-                config=config,
+                new.env,
+                new.policy,
+                config=new,
                 out=folder,
                 resume=False,
                 **asdict(process_options),
                 loggers=logger,
                 progress=progress,
-                command=words,
+                command=_command_words(new, preset, train_options),
             )
     if json:
         print_json({"run": str(folder), **result.report})
@@ -169,11 +176,20 @@ def _print_outcome(folder: Path, result: TrainResult) -> None:
     print_result(result.result_table(), result.verdict, chosen, *result.report["advice"], files)
 
 
-def _new_config(env: str | None, policy: str | None, preset: str | None, *, options: TrainOptions) -> TrainConfig:
+def _command_words(config: TrainConfig, preset: str | None, options: TrainOptions) -> tuple[str, ...]:
+    """The words after `wander` that begin this run."""
+    settings = options if preset else TrainOptions(**{**config.as_dict(), "env": "", "policy": ""})
+    return training_command_words(
+        str(config.env), config.policy, preset=preset, options=settings, defaults=DEFAULT_TRAIN_OPTIONS
+    )
+
+
+def _new_config(env: str | None, policy: str | None, source: StartOptions, *, options: TrainOptions) -> TrainConfig:
     """The configuration of a new run, which names its environment and its policy."""
+    preset, file = source.preset, source.config
     if preset is not None:
-        if (env, policy) != (None, None):
-            raise UsageError(f"--preset {preset} names environment and policy: leave both out")
+        if (env, policy, file) != (None, None, None):
+            raise UsageError(f"--preset {preset} names environment, policy and settings: leave these and --config out")
         with needs_extra("train"):
             from wanderlust.recipes.presets import TRAIN_PRESETS
         if preset not in TRAIN_PRESETS:
@@ -186,9 +202,16 @@ def _new_config(env: str | None, policy: str | None, preset: str | None, *, opti
                 "--json"
             )
         return TRAIN_PRESETS[preset].replace(seed=options.seed)
-    if env is None or policy is None:
-        raise UsageError("wander train needs an environment and --policy RUN, or --preset NAME, or --resume RUN")
-    return TrainConfig(**{**asdict(options), "env": env, "policy": policy})
+    given = {name: value for name, value in asdict(options).items() if file is None or name in GIVEN.get()}
+    start = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
+    config = (TrainConfig.load(file) if file else TrainConfig()).replace(**{**given, **start})
+    if not config.env or not config.policy:
+        if file is None:
+            choices = "--policy RUN, or --config FILE, or --preset NAME, or --resume RUN"
+            raise UsageError(f"wander train needs an environment and {choices}")
+        missing = " and ".join(name for name in ("env", "policy") if not getattr(config, name))
+        raise UsageError(f"{file} names no {missing}: set it in [model], or as in wander train ENV --policy RUN")
+    return config
 
 
 def refuse_existing_run(folder: Path, command: str) -> None:

@@ -100,7 +100,7 @@ class Renderer:
         self.end_ids = frozenset(
             {int(tokenizer.eos_token_id), *(added[name] for name in (_END_OF_MESSAGE,) if name in added)}
         )
-        self._ends = [str(tokenizer.decode([end])) for end in sorted(self.end_ids)]
+        self.end_texts = [str(tokenizer.decode([end])) for end in sorted(self.end_ids)]
         self._escaper = SpecialTokenEscaper(tokenizer)
         self.tool_call_format, self._shows_calls = self._detect_call_format()
         self._probe = self.text(_PROBE, asks=False)
@@ -110,11 +110,11 @@ class Renderer:
             raise PolicyFailure("the chat template does not write what the assistant said")
         self.closing = closing
         self.appends = self._appends()
-        self._encode = lru_cache(TEXT_CACHE_ENTRIES)(self._escaper.encode)
+        self.encode = lru_cache(TEXT_CACHE_ENTRIES)(self._escaper.encode)
         self._decode = lru_cache(TEXT_CACHE_ENTRIES)(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)))
         self._piece = lru_cache(TEXT_CACHE_ENTRIES)(self._piece_after)
         self._results = lru_cache(TEXT_CACHE_ENTRIES)(self._results_after)
-        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(lambda messages: self._encode(self.text(messages)))
+        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(lambda messages: self.encode(self.text(messages)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is remembered stays here."""
@@ -126,7 +126,7 @@ class Renderer:
             return self._opening(tuple(messages))
         if self.tool_call_format is None:
             warnings.warn(_UNKNOWN, ToolsWarning, stacklevel=3)
-        return self._encode(self.text(messages, tools))
+        return self.encode(self.text(messages, tools))
 
     def extend(self, context: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
         """Render the ids that follow a context which ends in the sampled answer `context[-1]`, up to the next answer.
@@ -146,11 +146,11 @@ class Renderer:
         opening = self.text(context[:-1])
         if not (after.startswith(before) and before.startswith(opening + context[-1].content)):
             return None
-        return self._encode(self._tail(self.closing, closed) + after[len(before) :])
+        return self.encode(self._tail(self.closing, closed) + after[len(before) :])
 
     def render_answer(self, answer: Message) -> tuple[int, ...]:
         """Render an answer that was not sampled, with the end-of-turn id."""
-        return (*self._encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
+        return (*self.encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
 
     def parse_answer(self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
         """Decode sampled ids to a message, without the end-of-turn id.
@@ -206,13 +206,13 @@ class Renderer:
         """The rest of a turn's closing after a sampled answer."""
         if not closed:
             return closing
-        for end in self._ends:
+        for end in self.end_texts:
             if closing.startswith(end):
                 return closing[len(end) :]
         return closing
 
     def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
-        return self._encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
+        return self.encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
 
     def _results_after(
         self, calls: tuple[ToolCall, ...], new: tuple[Message, ...], closed: bool
@@ -222,9 +222,9 @@ class Renderer:
         before, after = self.text(called, asks=False), self.text([*called, *new])
         if not after.startswith(before):
             return None
-        end = max((before.rfind(end) for end in self._ends), default=-1)
+        end = max((before.rfind(end) for end in self.end_texts), default=-1)
         closing = before[end:] if end >= 0 else self.closing
-        return self._encode(self._tail(closing, closed) + after[len(before) :])
+        return self.encode(self._tail(closing, closed) + after[len(before) :])
 
     def _detect_call_format(self) -> tuple[ToolCallFormat | None, bool]:
         """The format of the template's calls, and whether the template writes them itself."""

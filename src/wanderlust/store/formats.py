@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from wanderlust import __version__
 from wanderlust._lazy import needs_extra
 from wanderlust.openai_types import decode_arguments, message_to_wire
-from wanderlust.types import Message, Rollout, Trajectory, Turn
+from wanderlust.store.reader import RolloutRow, RunReader
+from wanderlust.types import Group, Message, Rollout, Trajectory, Turn
 
+MIN_REWARD_RANGE = 1e-6
+"""Smallest difference of rewards between the two of a pair."""
 ATIF_VERSION = "ATIF-v1.8"
 ATIF_USAGE_KEYS = ("prompt_tokens", "completion_tokens")
 
@@ -143,6 +147,65 @@ def conversations(rollout: Rollout, *, min_reward: float | None = None) -> Itera
             continue
         messages = [message_to_wire(message) for message in trajectory.messages]
         yield {"messages": messages, "task": rollout.task.id, "seat": trajectory.seat, "reward": score.reward}
+
+
+def preferences(group: Group, *, min_reward: float | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a pair per seat of the group's best and worst scored rollout: what they share, then how each went on.
+
+    Seats whose rewards agree, or whose best is below `min_reward`, have none; nor have those whose two conversations
+    differ before an answer.
+    """
+    for seat in dict.fromkeys(t.seat for rollout in group.rollouts for t in rollout.trajectories if t.trainable):
+        scored = [
+            (t.score.reward, t)
+            for r in group.rollouts
+            for t in r.trajectories
+            if t.seat == seat and t.score is not None
+        ]
+        if not scored:
+            continue
+        (best, chosen), (worst, rejected) = (pick(scored, key=lambda pair: pair[0]) for pick in (max, min))
+        if best - worst <= MIN_REWARD_RANGE or best < (-inf if min_reward is None else min_reward):
+            continue
+        both = [[message_to_wire(message) for message in trajectory.messages] for trajectory in (chosen, rejected)]
+        shared = next((n for n, (one, other) in enumerate(zip(*both, strict=False)) if one != other), None)
+        if shared is None or both[0][shared]["role"] != "assistant" or both[1][shared]["role"] != "assistant":
+            continue
+        yield {
+            "prompt": both[0][:shared],
+            "chosen": both[0][shared:],
+            "rejected": both[1][shared:],
+            "task": group.task.id,
+            "seat": seat,
+            "rewards": [best, worst],
+        }
+
+
+EXPORT_PAGE_ROWS = 1000
+
+
+def exported_rows(reader: RunReader, *, min_reward: float | None = None, stage: str = "") -> Iterator[RolloutRow]:
+    """The rows of a stage (empty: all) with at least that reward (None: any), a page at a time."""
+    last = 0
+    where: dict[str, Any] = {} if min_reward is None else {"reward >=": min_reward}
+    where |= {"stage": stage} if stage else {}
+    while page := reader.rollouts({**where, "id >": last}, limit=EXPORT_PAGE_ROWS):
+        yield from page
+        last = page[-1].id
+
+
+def training_rows(
+    reader: RunReader, to: Literal["sft", "dpo"], *, min_reward: float | None = None, stage: str = ""
+) -> Iterator[dict[str, Any]]:
+    """A run as data to train on: a conversation per seat that learns (`sft`), or a pair per group and seat (`dpo`)."""
+    if to == "sft":
+        for row in exported_rows(reader, min_reward=min_reward, stage=stage):
+            yield from conversations(reader.get(row.id))
+        return
+    for name, step in reader.select("select distinct stage, step from rollouts order by stage, step"):
+        if not stage or stage == name:
+            for group in reader.iter_groups(name, step):
+                yield from preferences(group, min_reward=min_reward)
 
 
 PARQUET_BATCH_ROWS = 1000

@@ -46,7 +46,7 @@ class RunFolder:
 
     path: Path
     recipe: str
-    """demo, train, eval or play."""
+    """demo, train, finetune, eval or play."""
     config: Mapping[str, Any]
 
     @property
@@ -65,7 +65,7 @@ class RunFolder:
         if not store.is_file():
             return "nothing yet"
         with RunStore.read(store) as reader:
-            for stage in ("rl", "sft"):
+            for stage in ("rl", "dpo", "sft"):
                 if values := reader.metrics(stage, "loss"):
                     of = self.steps(stage)
                     return f"{stage} {values[-1][0] + 1}" + (f" of {of}" if of else "")
@@ -76,6 +76,8 @@ class RunFolder:
         """Steps that a stage is to have; 0 where the settings do not say."""
         part = self.config.get(stage, self.config)
         counted = part.get("optimizer", {}) if stage == "sft" else part
+        if not isinstance(counted, Mapping):  # of offline training, whose steps follow from its data
+            return 0
         return int(counted.get("steps", 0))
 
     def as_dict(self) -> dict[str, Any]:

@@ -40,8 +40,10 @@ from wanderlust.studio.run_index import (
     shown_environment,
 )
 
-RESUMABLE_RECIPES = {"demo": "demo", "train": "train"}
-"""The command that resumes a run, by recipe."""
+RESUMABLE_RECIPES = {"demo": "demo", "train": "train", "finetune": "sft"}
+"""The command that resumes a run, by recipe; that of offline training is its method."""
+TRAINING_WORDS = ("train", "sft", "dpo")
+"""First words of the commands that a run is made again with."""
 
 
 def repro_command(folder: Path, info: RunInfo, stored_command: object = None) -> str | None:
@@ -56,9 +58,9 @@ def repro_command(folder: Path, info: RunInfo, stored_command: object = None) ->
         return format_eval_command(run.config, out=None if info.finished else folder)
     name = RESUMABLE_RECIPES.get(run.recipe)
     if name and not info.finished:
-        return shell_command(name, "--resume", folder)
+        return shell_command(str(run.config.get("method", name)), "--resume", folder)
     words = stored_command if isinstance(stored_command, list) else []
-    if words[:1] == ["train"] and all(isinstance(word, str) for word in words):
+    if words and words[0] in TRAINING_WORDS and all(isinstance(word, str) for word in words):
         return shell_command(*words, "--out", folder.with_name(f"{folder.name}-again"))
     return None
 

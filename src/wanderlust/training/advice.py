@@ -1,4 +1,4 @@
-"""Advice at the end of a training run: what its own figures suggest to change, one line each."""
+"""Advice on a training run, at its evaluations and at its end: what its figures suggest to change, one line each."""
 
 from __future__ import annotations
 
@@ -23,6 +23,71 @@ MAX_CLIP_FRACTION = 0.2
 """Mean share of tokens outside of the clip's range above which steps are said to be too long (docs/metrics.md)."""
 PLATEAU_POINTS = 4
 """Evaluations from which on a plateau can be seen."""
+STUCK_SHARE = 0.95
+"""Share of greedy episodes that are the same as before training from which on the learning rate is said to be low."""
+FIRST_STEPS = 5
+"""Steps that later ones are compared with."""
+COLLAPSE = 0.1
+"""Share of the first steps' entropy below which it is said to have collapsed, where signal was lost with it."""
+
+
+def advise_during(
+    config: TrainConfig,
+    *,
+    metrics: Mapping[str, Sequence[float]],
+    points: Sequence[Mapping[str, float]],
+    unchanged: float,
+) -> dict[str, str]:
+    """Advice at an evaluation, one line by its kind; empty where nothing stands out.
+
+    `metrics` are those of the steps so far; `points` the evaluations of the best metric (`step`, `value`, `low`,
+    `high`), the one before training first; `unchanged` is the share of greedy episodes equal to those before training.
+    """
+    if len(points) < 2:
+        return {}
+    first, last, step = points[0], points[-1], int(points[-1]["step"])
+    window = max(step - int(points[-2]["step"]), 1)
+    recent = {name: fmean(values[-window:]) for name, values in metrics.items() if values}
+    early = {name: fmean(values[:FIRST_STEPS]) for name, values in metrics.items() if values}
+    best = max(points, key=lambda point: (point["value"], -point["step"]))
+    signal = recent.get("frac_groups_with_signal", 1.0)
+    lines: dict[str, str] = {}
+    if signal < MIN_SIGNAL:
+        lines["signal"] = _no_signal(config, metrics["frac_groups_with_signal"][-window:])
+    elif unchanged >= STUCK_SHARE and last["low"] <= first["high"]:
+        lines["learning_rate"] = (
+            f"{unchanged:.0%} of the greedy episodes are word for word those from before training: raise --lr (now "
+            f"{config.lr:g})."
+        )
+    if last["high"] < first["low"]:
+        lines["worse"] = (
+            f"Evaluations are worse than before training ({last['value']:.3f} after {first['value']:.3f}): lower --lr "
+            f"(now {config.lr:g}), or hold the policy to its start with --kl 0.01."
+        )
+    elif last["high"] < best["low"]:
+        lines["best"] = (
+            f"The evaluation at step {best['step']:.0f} was better ({best['value']:.3f}, now {last['value']:.3f}); its "
+            "checkpoint is kept. Lower --lr, or stop early with --patience."
+        )
+    elif len(points) > PLATEAU_POINTS and best["step"] <= points[-PLATEAU_POINTS]["step"]:
+        lines["plateau"] = (
+            f"No evaluation after step {best['step']:.0f} was better ({best['value']:.3f}): more --tasks-per-step (now "
+            f"{config.tasks_per_step}), other tasks with --curriculum, or stop early with --patience."
+        )
+    spread, lost = early.get("entropy", 0.0), signal < early.get("frac_groups_with_signal", 0.0) / 2
+    if lost and recent.get("entropy", spread) < COLLAPSE * spread and last["value"] < best["value"]:
+        lines["entropy"] = (
+            f"Entropy fell from {spread:.2g} to {recent['entropy']:.2g} nats per token, and groups with different "
+            f"rewards from {early['frac_groups_with_signal']:.0%} to {signal:.0%}: add --entropy 0.001, raise "
+            f"--temperature (now {config.temperature:g}), or lower --lr (now {config.lr:g})."
+        )
+    dropped = sum(metrics.get("groups_dropped", ())[-window:])
+    if dropped:
+        lines["staleness"] = (
+            f"{dropped:.0f} groups became too old and were played again: raise --max-staleness (now "
+            f"{config.max_staleness}), or have more samplers."
+        )
+    return lines
 
 
 def advise(

@@ -25,6 +25,8 @@ from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.config_file import CONFIG_TOML
 
 BEST_CHECKPOINT = "best"
 STEP_CHECKPOINT = "step-{:06}"
@@ -40,10 +42,15 @@ class EvalPoint:
 
 def point_metrics(point: Mapping[str, Any]) -> dict[str, float]:
     """All figures of an evaluation by name: rewards by seat, `reward` of the seats that learn, parts, metrics."""
+    return {name: float(estimate["value"]) for name, estimate in point_estimates(point).items()}
+
+
+def point_estimates(point: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """The same with their intervals: `value`, `low`, `high`."""
     rewards = {name: estimate for name, estimate in point["rewards"].items() if estimate is not None}
     named = {**rewards, "reward": point.get("learning_reward", next(iter(rewards.values()), None))}
     parts = {**point["parts"], **point["metrics"]}
-    return {name: float(estimate["value"]) for name, estimate in {**parts, **named}.items() if estimate is not None}
+    return {name: estimate for name, estimate in {**parts, **named}.items() if estimate is not None}
 
 
 def eval_curve(curve: Sequence[Mapping[str, Any]], metric: str) -> list[EvalPoint]:
@@ -188,7 +195,7 @@ class Run:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.mkdir()
-        (draft / CONFIG_FILE).write_text(_config_text(config))
+        write_config(draft, config)
         draft.rename(path)  # so that a folder at `path` always has its config
         return cls(path, RunStore.create(path / STORE_FILE))
 
@@ -275,17 +282,18 @@ def recipe_of(kind: type[Any]) -> str:
     return kind.__name__.removesuffix("Config").lower()
 
 
-def _config_text(config: Any) -> str:
-    return json.dumps({"recipe": recipe_of(type(config)), "config": config.as_dict()}, indent=2) + "\n"
-
-
-def rewrite_config(path: Path, config: Any) -> None:
-    """Write the config of the run in a folder anew, where it has changed; the file is the old or the new one."""
-    file, text = path / CONFIG_FILE, _config_text(config)
-    if file.read_text() != text:
-        partial = file.with_name(file.name + ".partial")
-        partial.write_text(text)
-        partial.replace(file)
+def write_config(folder: Path, config: Any) -> None:
+    """Write the config of a run into its folder, where it differs; each file is the old or the new one."""
+    body = {"recipe": recipe_of(type(config)), "config": config.as_dict()}
+    texts = {CONFIG_FILE: json.dumps(body, indent=2) + "\n"}
+    if isinstance(config, TrainConfig):
+        texts[CONFIG_TOML] = config.to_toml()
+    for name, text in texts.items():
+        file = folder / name
+        if not file.exists() or file.read_text() != text:
+            partial = file.with_name(f"{name}.partial")
+            partial.write_text(text)
+            partial.replace(file)
 
 
 def load_config(path: Path, kind: type[Any]) -> Any:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import cos, pi
+from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 from wanderlust.environment import Environment
@@ -18,18 +19,31 @@ from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
+from wanderlust.training.config_file import read_settings, settings_as_toml
 
 Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp", "tinker"]
 FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5e-3}
 CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
-    **dict.fromkeys(("result_tasks",), 1),
+    **dict.fromkeys(("result_tasks", "epochs", "batch_tokens"), 1),
     **dict.fromkeys(("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs"), 1),
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
-        ("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last", "result_samples"), 0
+        (
+            "max_staleness",
+            "kl",
+            "kl_target",
+            "micro_batch_tokens",
+            "entropy",
+            "lora",
+            "weight_decay",
+            "lr_warmup_steps",
+            "keep_last",
+            "result_samples",
+        ),
+        0,
     ),
     **dict.fromkeys(
         ("max_context", "patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0
@@ -38,7 +52,7 @@ MINIMA = {
 ADDRESSES = ("engine_url",)
 """Settings that say where something is: a run may go on with others."""
 ABOVE_ZERO = ("temperature", "lr", "max_grad_norm", "critic_lr", "dpo_beta", "top_p")
-SHARES = ("lr_end", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
+SHARES = ("lr_end", "eval_share", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
 """Fields from 0 to 1."""
 
 
@@ -80,10 +94,27 @@ class TrainConfig:
         3e-05
     """
 
+    # Model
     env: Environment | str = ""
     """The environment, or its `package.module:Name`; `train` fills it in."""
     policy: str = ""
     """Initial policy: a run or checkpoint folder, smollm2 (a pretrained model), or fresh (a new small model)."""
+    fresh_width: int = 64
+    """Width of a fresh model, a multiple of its heads' width."""
+    fresh_head_width: int = 16
+    """Width of an attention head of a fresh model. vLLM on processors needs 32 or more."""
+    fresh_layers: int = 2
+    """Layers of a fresh model."""
+    fresh_positions: int = 1024
+    """Longest context of a fresh model, in tokens."""
+    lora: int = 0
+    """Rank of low-rank adapters that are trained instead of the weights. 0: trains the weights."""
+    device: str = "cpu"
+    """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
+    precision: Precision = "fp32"
+    """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
+    implementation: Literal["own", "transformers"] = "own"
+    """own: the Llama family by this project's forward pass, samples with a common prefix as a tree. Or transformers."""
 
     # Supervised warm-up (SFT) on episodes of the environment's teacher, before reinforcement learning
     sft_episodes: int = 0
@@ -98,14 +129,6 @@ class TrainConfig:
     """Learning rate of SFT. 0: 5e-3 for a fresh model, else 1e-3."""
     sft_context_weight: float = 0.3
     """Loss weight of context tokens in the SFT of a fresh model, where answer tokens have 1."""
-    fresh_width: int = 64
-    """Width of a fresh model, a multiple of its heads' width."""
-    fresh_head_width: int = 16
-    """Width of an attention head of a fresh model. vLLM on processors needs 32 or more."""
-    fresh_layers: int = 2
-    """Layers of a fresh model."""
-    fresh_positions: int = 1024
-    """Longest context of a fresh model, in tokens."""
 
     # Rollouts
     tasks_per_step: int = 32
@@ -131,6 +154,8 @@ class TrainConfig:
     """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     kl: float = 0.0
     """Weight of the KL divergence to the model that RL starts from. 0: off."""
+    kl_target: float = 0.0
+    """KL divergence per token to which that weight is adapted, step by step (arXiv 1909.08593). 0: it stays."""
     kl_into: Literal["loss", "reward"] = "loss"
     """Whether the KL divergence is added to the loss or to the reward."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
@@ -191,10 +216,12 @@ class TrainConfig:
     """Longer gradients are scaled down to this norm."""
     ema_decay: float = 0.95
     """Share of the old in the moving average of the weights, which is evaluated and saved. 0: off."""
-    lora: int = 0
-    """Rank of low-rank adapters that are trained instead of the weights. 0: trains the weights."""
     micro_batch: int = 64
     """Samples per backward pass, at most; less needs less memory."""
+    micro_batch_tokens: int = 0
+    """Tokens per backward pass, at most, packed without padding where the model can read them so. 0: no such bound."""
+    recompute_activations: bool = False
+    """A layer's activations are computed again in the backward pass instead of being kept: less memory, more time."""
 
     # Evaluation and checkpoints
     eval_every: int = 25
@@ -238,8 +265,6 @@ class TrainConfig:
     """Longest conversation that a server takes, in tokens. 0: the model's own bound."""
     processes: int = 1
     """Processes that hold the sharded weights of fsdp."""
-    recompute: bool = False
-    """fsdp: a layer's activations are computed again in the backward pass instead of being kept."""
     offload: bool = False
     """fsdp: weights, gradients and optimizer state lie in the machine's memory; the GPU has a layer at a time."""
 
@@ -248,16 +273,10 @@ class TrainConfig:
     """Random seed."""
     shards: int = 2
     """Pieces that a batch is cut into; as many workers have work. Part of what a seed determines."""
-    device: str = "cpu"
-    """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
-    precision: Precision = "fp32"
-    """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
-    implementation: Literal["own", "transformers"] = "own"
-    """own: the Llama family by this project's forward pass, samples with a common prefix as a tree. Or transformers."""
 
     def __post_init__(self) -> None:
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
-            if wrong := _wrong_value(name, value):
+            if wrong := wrong_value(name, value, _HINTS):
                 raise UsageError(f"{name} is {value!r}, and must be {wrong}")
         if self.fresh_width % self.fresh_head_width:
             raise UsageError(f"fresh_width is {self.fresh_width}, and must be a multiple of {self.fresh_head_width}")
@@ -329,6 +348,22 @@ class TrainConfig:
         }
         return {**named, "env": self.env_name}
 
+    def to_toml(self) -> str:
+        """Every setting as the text of a TOML file, which `load` reads."""
+        return settings_as_toml(self.as_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The configuration in a TOML file (docs/training.md); settings that it leaves out have their defaults.
+
+        UsageError in one line, which names the file, for what is not TOML and for a setting or value there is not.
+        """
+        settings = read_settings(Path(path), [field.name for field in fields(cls)])
+        try:
+            return cls.from_dict(settings)
+        except (UsageError, ValueError) as error:
+            raise UsageError(f"{path}: {error}") from error
+
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:
         """The configuration that `as_dict` wrote. Raises ValueError when a field is unknown or of another type."""
@@ -346,9 +381,9 @@ class TrainConfig:
 _HINTS = get_type_hints(TrainConfig)
 
 
-def _wrong_value(name: str, value: Any) -> str:
-    """What a field of TrainConfig must be instead of this value; empty where the value is right."""
-    hint = _HINTS.get(name)
+def wrong_value(name: str, value: Any, hints: Mapping[str, Any]) -> str:
+    """What a field of a configuration must be instead of this value; empty where the value is right."""
+    hint = hints.get(name)
     if get_origin(hint) is Literal and value not in get_args(hint):
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     if hint in (int, float) and (isinstance(value, bool) or not isinstance(value, int if hint is int else int | float)):

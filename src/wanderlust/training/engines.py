@@ -366,6 +366,8 @@ def _computing(config: TrainConfig) -> dict[str, Any]:
     return {
         "temperature": config.temperature,
         "micro_batch": config.micro_batch,
+        "micro_batch_tokens": config.micro_batch_tokens,
+        "recompute": config.recompute_activations,
         "fast": config.fast,
         "hardware": config.hardware,
     }

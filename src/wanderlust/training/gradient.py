@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from wanderlust.errors import WanderlustError
 from wanderlust.policies.local.fast_llama import FastLlama, fast_llama_for
@@ -21,16 +24,29 @@ from wanderlust.training.batch.collate import (
     Batch,
     BatchTotals,
     collate,
-    expand_to_tokens,
     hidden_states,
     microbatches,
 )
+from wanderlust.training.batch.packing import packed_input, packed_lines, packed_states, supports_packing
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.token_tree import prefix_tree_batches, supports_trees
-from wanderlust.training.losses import PolicyLoss, kl_estimate, selected_logprobs_and_entropy, token_losses
+from wanderlust.training.losses import (
+    PolicyLoss,
+    kl_estimate,
+    selected_logprobs,
+    selected_logprobs_and_entropy,
+    token_losses,
+)
 
 CLIP_FRACTION_TOLERANCE = 0.2
 """A token counts as moved when its ratio has left 1 by more than this."""
+
+
+MAX_LOGITS = 2**25
+"""Numbers in one piece of logits, 128 MiB in fp32; a micro-batch whose logits are more is computed piece by piece."""
+_TERM_SUMS = ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl")
+SUMMED_FIELDS = (*_TERM_SUMS, "pairs", "wins", "chosen", "rejected")
+"""Fields of LossSums that add up over shards and processes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +71,14 @@ class LossSums:
     """Weighted distance to the reference."""
     has_kl: bool = False
     """Whether some token is held to a reference."""
+    pairs: int = 0
+    """Pairs of a preference loss."""
+    wins: int = 0
+    """Those whose margin is above 0."""
+    chosen: float = 0.0
+    """Sum over the winners of beta x log(p / p_reference)."""
+    rejected: float = 0.0
+    """The same of the losers."""
     totals: BatchTotals = field(default_factory=BatchTotals)
 
     @classmethod
@@ -80,7 +104,7 @@ class LossSums:
 
     def add(self, other: LossSums) -> None:
         """Take in another shard's sums."""
-        for name in ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl"):
+        for name in SUMMED_FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.has_kl = self.has_kl or other.has_kl
         self.logprob_diff_max = max(self.logprob_diff_max, other.logprob_diff_max)
@@ -101,7 +125,22 @@ class LossSums:
             out["ce"] = self.ce / self.totals.ce
         if self.has_kl:
             out["kl"] = self.kl / max(self.totals.rl, 1.0)
+        if self.pairs:
+            out["loss"] = self.loss / self.pairs
+            out["chosen_reward"], out["rejected_reward"] = self.chosen / self.pairs, self.rejected / self.pairs
+            out["reward_margin"] = out["chosen_reward"] - out["rejected_reward"]
+            out["reward_accuracy"] = self.wins / self.pairs
         return out
+
+    def add_pairs(self, batch: Batch, difference: Tensor, *, beta: float) -> None:
+        """Take in the pairs of a micro-batch; `difference` is log p - log p_reference, [N]."""
+        rows, signs = batch.rows.to(difference.device), batch.advantages.to(difference.device)
+        count = int(rows.max()) + 1
+        sums = [difference.new_zeros(count).index_add(0, rows, difference * (signs * s > 0)) * beta for s in (1, -1)]
+        there = rows.bincount() > 0
+        self.pairs += int(there.sum())
+        self.wins += int((there & (sums[0] > sums[1])).sum())
+        self.chosen, self.rejected = self.chosen + float(sums[0].sum()), self.rejected + float(sums[1].sum())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,18 +164,49 @@ class Gradient:
 
 
 class GradientComputer:
-    """Computes gradients of one model, micro-batch by micro-batch, logits only where a token is trained."""
+    """Computes gradients of one model, micro-batch by micro-batch, logits only where a token is trained.
+
+    No more than MAX_LOGITS logits are in memory at once: those of more tokens are made in pieces, and again in the
+    backward pass. With `micro_batch_tokens` samples are packed, where the model can read them so.
+    """
 
     def __init__(
-        self, model: Any, *, loss: PolicyLoss, temperature: float = 1.0, micro_batch: int = 64, fast: bool = False
+        self,
+        model: Any,
+        *,
+        loss: PolicyLoss,
+        temperature: float = 1.0,
+        micro_batch: int = 64,
+        micro_batch_tokens: int = 0,
+        recompute: bool = False,
+        fast: bool = False,
     ):
-        """With `fast`, where the model can, our own pass reads it, and what samples have in common is read once."""
+        """With `fast`, where the model can, our own pass reads it, and what samples have in common is read once.
+
+        With `recompute` the activations of a layer are computed again in the backward pass instead of being kept.
+        """
         self.model, self.loss, self.temperature, self.micro_batch = model, loss, temperature, micro_batch
+        self.micro_batch_tokens, self.recompute = micro_batch_tokens, recompute
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._rounded = any(p.dtype.itemsize < 4 for p in self.parameters)
-        self.head = model.get_output_embeddings() if head_is_plain(model) else None
+        self.head = head_of(model)
         self.trunk: Any = (fast_llama_for(model) if fast and self.head is not None else None) or model.base_model
-        self.batches = prefix_tree_batches if fast and self.head is not None and supports_trees(model) else microbatches
+        self.trees = fast and self.head is not None and supports_trees(model)
+        own = isinstance(self.trunk, FastLlama)
+        if own:
+            self.trunk.recompute = recompute
+        self.packs = bool(micro_batch_tokens) and self.head is not None and (own or supports_packing(model))
+
+    def batches(self, samples: Sequence[Sample]) -> Iterator[Batch]:
+        """The micro-batches of some samples."""
+        if self.packs:
+            shares = isinstance(self.trunk, FastLlama)
+            for line in packed_lines(samples, tokens=self.micro_batch_tokens, shares=shares):
+                yield collate(line, self.loss, packed_input(line, shares=shares))
+        elif self.trees and not self.micro_batch_tokens:
+            yield from prefix_tree_batches(samples, self.loss, size=self.micro_batch)
+        else:
+            yield from microbatches(samples, self.loss, size=self.micro_batch, tokens=self.micro_batch_tokens)
 
     def gradient(self, samples: Sequence[Sample], totals: BatchTotals | None = None) -> Gradient:
         """Gradient of the summed loss over `samples`; no samples give zeros.
@@ -150,7 +220,7 @@ class GradientComputer:
         for parameter in self.parameters:
             parameter.grad = None
         values: Tensor | None = None
-        for batch in self.batches(samples, self.loss, size=self.micro_batch):
+        for batch in self.batches(samples):
             self._backward(batch, sums, scales)
             if self._rounded:  # a sum of many in bf16 would lose the small ones
                 values = self._collect_gradient() if values is None else values.add_(self._collect_gradient())
@@ -183,40 +253,102 @@ class GradientComputer:
             sums.ce, sums.kl = sums.ce + float(ce.detach()), sums.kl + float(kl.detach())
             sums.has_kl = sums.has_kl or bool((terms.kl != 0).any())
         total.backward()  # type: ignore[no-untyped-call]
-        sums.add(LossSums.of(batch, losses.detach(), entropy.detach(), difference=logprobs.detach() - old))
+        difference = logprobs.detach() - old
+        sums.add(LossSums.of(batch, losses.detach(), entropy.detach(), difference=difference))
+        if self.loss.clip == "preference":
+            sums.add_pairs(batch, difference, beta=self.loss.beta)
 
     @torch.no_grad()
     def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probability of every trained token (else 0), per sample and token, under the weights of now."""
         out: list[list[float]] = [[0.0] * len(s.ids) for s in samples]
-        order = sorted((n for n, s in enumerate(samples) if s.ids), key=lambda n: len(samples[n].ids))
-        for start in range(0, len(order), self.micro_batch):
-            chosen = order[start : start + self.micro_batch]
-            logprobs, _ = self.logprobs(collate([samples[n] for n in chosen], self.loss))
+        for chosen in self._read_together(samples):
+            line = [samples[n] for n in chosen]
+            packed = packed_input(line, shares=isinstance(self.trunk, FastLlama)) if self.packs else None
+            logprobs, _ = self.logprobs(collate(line, self.loss, packed))
             values = iter(logprobs.tolist())
             for n in chosen:
                 for i in samples[n].trained_positions:
                     out[n][i] = next(values)
         return out
 
+    def _read_together(self, samples: Sequence[Sample]) -> Iterator[list[int]]:
+        """Numbers of the samples that are read in one pass without gradients."""
+        if self.packs:
+            numbers: dict[int, list[int]] = {}
+            for n, sample in enumerate(samples):
+                numbers.setdefault(id(sample), []).append(n)
+            for line in packed_lines(samples, tokens=self.micro_batch_tokens, shares=isinstance(self.trunk, FastLlama)):
+                yield [numbers[id(sample)].pop() for sample in line]
+            return
+        order = sorted((n for n, s in enumerate(samples) if s.ids), key=lambda n: len(samples[n].ids))
+        for start in range(0, len(order), self.micro_batch):
+            yield order[start : start + self.micro_batch]
+
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probability of every trained token and entropy at its place, [N] each."""
         device, reading = self.parameters[0].device, batch.model_input
-        if self.head is not None:
-            logits = self.head(hidden_states(self.trunk, reading))
-        else:
-            logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
-            logits = logits[reading.positions.to(device)]
         back = reading.position_of_token.to(device) if reading.position_of_token is not None else None
-        targets, temperature = batch.targets.to(device), self.temperature or 1.0
+        targets = batch.targets.to(device)
+        with recomputed_layers(self.model, on=self.recompute and not isinstance(self.trunk, FastLlama)):
+            if self.head is None:
+                logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
+                return self._of_logits(logits[reading.positions.to(device)], targets, back)
+            hidden = (hidden_states if reading.segments is None else packed_states)(self.trunk, reading)
+        size = max(MAX_LOGITS // int(self.model.get_output_embeddings().weight.shape[0]), 1)
+        if len(hidden) <= size:
+            return self._of_logits(self.head(hidden), targets, back)
+        rows = torch.arange(len(hidden), device=device) if back is None else back
+        order = torch.argsort(rows, stable=True)
+        counts = torch.bincount(rows[order] // size, minlength=-(-len(hidden) // size)).tolist()
+        parts = [
+            checkpoint(
+                self._of_states, hidden[start : start + size], targets[own], rows[own] - start, use_reentrant=False
+            )
+            for start, own in zip(range(0, len(hidden), size), order.split_with_sizes(counts), strict=True)
+        ]
+        places = torch.argsort(order)
+        logprobs, entropy = (torch.cat(values)[places] for values in zip(*parts, strict=True))
+        return logprobs, entropy
+
+    def _of_states(self, hidden: Tensor, targets: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.head is not None
+        return self._of_logits(self.head(hidden), targets, back)
+
+    def _of_logits(self, logits: Tensor, targets: Tensor, back: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the targets [N], and the entropy of the row [U, V] that `back` says."""
+        temperature = self.temperature or 1.0
+        if not self.loss.measures_entropy and not self.loss.entropy:
+            scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
+            logprobs = selected_logprobs(scaled, targets, back)
+            return logprobs, torch.zeros_like(logprobs)
         if isinstance(self.trunk, FastLlama):
             logprobs, entropy = selected_logprobs_and_entropy(logits, targets, back, temperature=temperature)
-            return logprobs, expand_to_tokens(entropy, reading)
+            return logprobs, entropy if back is None else entropy[back]
         logp = torch.log_softmax(logits.float() / temperature, -1)  # [U, V]; autograd's rounding: the demo's
-        entropy = expand_to_tokens(-(logp.exp() * logp).sum(-1), reading)
+        entropy = -(logp.exp() * logp).sum(-1)
         if back is not None:
-            return logp[back, targets], entropy
+            return logp[back, targets], entropy[back]
         return logp.gather(1, targets[:, None])[:, 0], entropy
+
+
+@contextmanager
+def recomputed_layers(model: Any, *, on: bool) -> Iterator[None]:
+    """Inside, layers that `transformers` reads are computed again in the backward pass instead of being kept."""
+    layers = transformer_layers(model) if on and torch.is_grad_enabled() else []
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def transformer_layers(model: Any) -> list[Any]:
+    """A transformer's blocks: the longest list of modules in it."""
+    lists = [list(module) for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
+    return max(lists, key=len, default=[])
 
 
 def combine(gradients: Iterable[Gradient], denominator: float | None = None) -> Gradient:
@@ -239,12 +371,22 @@ def combine(gradients: Iterable[Gradient], denominator: float | None = None) -> 
 
 
 @torch.no_grad()
-def head_is_plain(model: Any) -> bool:
-    """Whether logits are the output embedding of the last hidden state and nothing else (no scaling, no cap)."""
-    ids = torch.arange(4, device=model.device)[None]
+def head_of(model: Any) -> Callable[[Tensor], Tensor] | None:
+    """What makes logits of the last hidden states alone: the output embedding, with the cap or the scale of some kinds.
+
+    None where none of these gives the model's own logits on a short row.
+    """
+    ids, config, linear = torch.arange(4, device=model.device)[None], model.config, model.get_output_embeddings()
     hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    direct = model.get_output_embeddings()(hidden)
-    return bool(torch.equal(direct, model(input_ids=ids, use_cache=False).logits))
+    wanted = model(input_ids=ids, use_cache=False).logits
+    heads: list[Callable[[Tensor], Tensor]] = [linear]
+    if cap := getattr(config, "final_logit_softcapping", None):
+        heads.append(lambda states: torch.tanh(linear(states) / cap) * cap)
+    if factor := getattr(config, "logit_scale", None):
+        heads.append(lambda states: linear(states) * factor)
+    if divisor := getattr(config, "logits_scaling", None):
+        heads.append(lambda states: linear(states) / divisor)
+    return next((head for head in heads if torch.equal(head(hidden), wanted)), None)
 
 
 OUT_OF_MEMORY_PHRASES = (
@@ -278,12 +420,13 @@ def gradient_with_oom_retry(
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        if computer.micro_batch == 1:
+        if computer.micro_batch == 1 or computer.micro_batch_tokens == 1:
             raise OutOfMemory(_advice(computer, samples)) from error
     _forget(computer)
     computer.micro_batch = (computer.micro_batch + 1) // 2
+    computer.micro_batch_tokens = (computer.micro_batch_tokens + 1) // 2
     warnings.warn(
-        f"memory ran out: gradients are computed over {computer.micro_batch} samples at a time from now on, which is "
+        f"memory ran out: gradients are computed over {_pass_size(computer)} at a time from now on, which is "
         "slower and rounds differently",
         SmallerBatchesWarning,
         stacklevel=2,
@@ -314,9 +457,15 @@ def _forget(reader: GradientComputer) -> None:
         torch.cuda.empty_cache()
 
 
+def _pass_size(computer: GradientComputer) -> str:
+    tokens = computer.micro_batch_tokens
+    return f"{tokens} tokens" if tokens else f"{computer.micro_batch} samples"
+
+
 def _advice(reader: GradientComputer, samples: Sequence[Sample]) -> str:
     longest = max((len(sample.ids) for sample in samples), default=0)
     return (
-        f"out of memory at {reader.micro_batch} samples at a time, the longest of {longest} tokens: take fewer with "
-        "micro_batch, bound answers with max_tokens, or train adapters with lora"
+        f"out of memory at {_pass_size(reader)} at a time, the longest of {longest} tokens: take fewer with "
+        "micro_batch or micro_batch_tokens, set recompute_activations, bound answers with max_tokens, or train "
+        "adapters with lora"
     )

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from random import Random
 from typing import Any, TypeAlias
@@ -83,6 +83,8 @@ class StepCounters:
     """Broken ones since the last good one."""
     unscored_rollouts: int = 0
     """Rollouts whose rubric failed."""
+    kl_weight: float = 0.0
+    """Weight of the KL divergence after the last step, where it has a target; 0 before the first."""
 
     def finite_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics that are numbers (a broken update has others), and how many updates were broken so far."""
@@ -123,6 +125,8 @@ class TrainingLoop:
             return 0
         await self.trainer.load_state(self.run.path / TRAINER_FOLDER / state["trainer"])
         self.counters = StepCounters(**state["counters"])
+        if self.loss.kl is not None and self.counters.kl_weight:
+            self.loss = replace(self.loss, kl=replace(self.loss.kl, weight=self.counters.kl_weight))
         if isinstance(self.algorithm, SupportsState):
             self.algorithm.restore(state["algorithm"])
         if source is not None:
@@ -228,7 +232,7 @@ class TrainingLoop:
             self.trainer.update_ema(min(config.ema_decay, early))
         update = time.monotonic() - there
         read = metrics.pop("tokens")
-        metrics = self.counters.finite_metrics(metrics)
+        metrics = self._adapt_kl(self.counters.finite_metrics(metrics))
         if not read:
             if not self.counters.steps_without_signal:
                 warnings.warn(f"step {step}: {NO_SIGNAL_MESSAGE}", NoSignalWarning, stacklevel=2)
@@ -251,6 +255,16 @@ class TrainingLoop:
             "rollouts_per_s": games / (rollout + update),
         }
         return groups, {**metrics, **rollout_metrics(groups), **unjudged, **batch.metrics, **speed}
+
+    def _adapt_kl(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Move the weight of the KL divergence towards its target by what this step measured; adds `kl_weight`."""
+        kl = self.loss.kl
+        if kl is None or not kl.target or "kl" not in metrics:
+            return metrics
+        self.loss = replace(self.loss, kl=kl.adapted(metrics["kl"] / kl.weight))
+        assert self.loss.kl is not None
+        self.counters.kl_weight = self.loss.kl.weight
+        return {**metrics, "kl_weight": kl.weight}
 
     async def _update_on_minibatches(
         self, step: int, samples: Sequence[Sample], config: TrainConfig

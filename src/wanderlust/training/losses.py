@@ -13,13 +13,16 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from wanderlust.errors import UsageError
 
-Clip = Literal["unclipped", "reinforce", "ppo", "cispo", "masked"]
+Clip = Literal["unclipped", "reinforce", "ppo", "cispo", "masked", "preference"]
 RatioLevel = Literal["token", "sequence", "mean"]
 Normaliser = Literal["tokens", "sequences", "constant"]
 KLEstimator: TypeAlias = Literal["k1", "k2", "k3"]
+MAX_KL_ERROR, KL_ADAPTATION = 0.2, 0.1
+"""Bound of the relative error of a KL divergence that one step corrects, and the share of it that is corrected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +51,17 @@ class KL:
     weight: float
     estimator: KLEstimator = "k3"
     into: Literal["loss", "reward"] = "loss"
+    target: float = 0.0
+    """Divergence per token to which the weight is adapted after each step; 0: it stays."""
+
+    def adapted(self, divergence: float) -> KL:
+        """The same with a weight nearer to the target (Ziegler et al. 2019), after a step with this one."""
+        error = min(max(divergence / self.target - 1, -MAX_KL_ERROR), MAX_KL_ERROR)
+        return replace(self, weight=self.weight * (1 + KL_ADAPTATION * error))
 
     def __post_init__(self) -> None:
+        if self.target and self.into == "reward":
+            raise UsageError("a target adapts the weight of a KL divergence in the loss: set kl_into to loss")
         if self.into == "loss" and self.estimator == "k1":
             raise UsageError("k1 as a loss has no gradient on average: take k2 or k3, or put it into the reward")
 
@@ -75,6 +87,10 @@ class PolicyLoss:
     entropy: float = 0.0
     """Weight of the entropy bonus."""
     kl: KL | None = None
+    beta: float = 0.1
+    """Weight of the margin between winner and loser; `preference` only."""
+    measures_entropy: bool = True
+    """Whether the entropy is computed where no bonus asks for it, for the metrics; it costs passes over the logits."""
 
 
 def token_losses(
@@ -93,6 +109,9 @@ def token_losses(
     - `ppo`: -min(r A, clip(r) A), PPO and GRPO (arXiv 1707.06347, 2402.03300); asymmetric bounds: DAPO
     - `cispo`: -sg(clip(r)) A log p, CISPO (arXiv 2506.13585): no token is ever dropped
     - `masked`: -r A where r lies within the bounds, nothing elsewhere: masked importance sampling
+    - `preference`: -log sigmoid(beta x sum of A log(p / p_sampler)) of each row, spread over its tokens: DPO on stored
+      pairs (arXiv 2305.18290), where A is 1 for the winner and -1 for the loser, and the reference takes the sampler's
+      place
 
     `rows` numbers each token's sequence (None: all are one). `proximal_logprobs` are the trainer's log-probabilities
     before the update, which only a correction asks for (None: those of now, as in a batch's first update).
@@ -116,6 +135,9 @@ def token_losses(
             value = torch.where(advantages < 0, torch.maximum(value, loss.ratio_dual * advantages), value)
     elif loss.clip == "cispo":
         value = clipped.detach() * advantages * logprobs
+    elif loss.clip == "preference":
+        margins, tokens = pair_margins(logprobs - sampler_logprobs, advantages, rows, beta=loss.beta)
+        value = functional.logsigmoid(margins) / tokens
     else:
         value = torch.where(ratio == clipped, ratio * advantages, 0.0)
     if loss.correction is not None:
@@ -149,6 +171,13 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: KLEstimator) -> 
     return x.square() / 2 if estimator == "k2" else (-x).exp() - 1 + x
 
 
+def pair_margins(difference: Tensor, signs: Tensor, rows: Tensor | None, *, beta: float) -> tuple[Tensor, Tensor]:
+    """Of every token's pair: beta x (sum over the winner less sum over the loser), and its number of tokens, [N]."""
+    rows = torch.zeros(len(difference), dtype=torch.long) if rows is None else rows
+    rows = rows.to(difference.device)
+    return beta * _over(signs * difference, rows, "sequence"), rows.bincount()[rows]
+
+
 def _over(difference: Tensor, rows: Tensor | None, level: RatioLevel) -> Tensor:
     """The log-ratio of each token at a level."""
     if level == "token":
@@ -171,6 +200,8 @@ CISPO_LOSS = PolicyLoss(clip="cispo", ratio_min=0.0, ratio_max=5.0)
 GSPO_LOSS = PolicyLoss(clip="ppo", ratio_min=1 - 3e-4, ratio_max=1 + 4e-4, level="mean", normaliser="sequences")
 MASKED_LOSS = PolicyLoss(clip="masked", ratio_min=0.125, ratio_max=8.0)
 DPO_LOSS = PolicyLoss(clip="reinforce", normaliser="constant")
+SFT_LOSS = PolicyLoss(clip="reinforce", measures_entropy=False)
+PREFERENCE_LOSS = PolicyLoss(clip="preference", normaliser="constant", measures_entropy=False)
 
 TIS = Correction(kind="truncated", ratio_max=2.0)
 MIS = Correction(kind="masked", ratio_min=0.125, ratio_max=8.0)
@@ -218,3 +249,39 @@ class _SelectedLogprobs(torch.autograd.Function):
         if ctx.temperature != 1.0:
             out /= ctx.temperature
         return out.to(ctx.kind), None, None, None
+
+
+LOGSUMEXP_ROWS = 256
+"""Rows of logits whose exponentials are in memory at once."""
+
+
+def selected_logprobs(logits: Tensor, targets: Tensor, rows: Tensor | None) -> Tensor:
+    """Of softmax(logits), float32 [U, V]: the log-probability of every target [N]; `rows` as above.
+
+    The backward pass writes the gradient over the logits, so that there is one tensor of their size at any time:
+    nothing else may use them.
+    """
+    out: Tensor = _LeanLogprobs.apply(logits, targets, rows)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _LeanLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        logits, targets, rows = inputs
+        total = torch.cat([part.logsumexp(-1) for part in logits.split(LOGSUMEXP_ROWS)])
+        ctx.save_for_backward(logits, total, targets, rows)
+        if rows is None:
+            out: Tensor = logits.gather(1, targets[:, None])[:, 0] - total
+            return out
+        out = logits[rows, targets] - total[rows]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        logits, total, targets, rows = ctx.saved_tensors
+        rows = torch.arange(len(logits), device=logits.device) if rows is None else rows
+        shares = gradient.new_zeros(len(logits)).index_add_(0, rows, gradient)
+        out: Tensor = logits.sub_(total[:, None]).exp_().mul_(-shares[:, None])
+        return out.index_put_((rows, targets), gradient, accumulate=True), None, None

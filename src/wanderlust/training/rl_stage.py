@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from wanderlust.errors import EnvironmentFailure
@@ -19,9 +20,9 @@ from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER
 from wanderlust.tasks.curriculum import SupportsCalibration
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.training.advice import advise
+from wanderlust.training.advice import advise, advise_during
 from wanderlust.training.algorithms.presets import configured_algorithm
-from wanderlust.training.checkpoint import Run, best_point, eval_curve, prune
+from wanderlust.training.checkpoint import Run, best_point, eval_curve, point_estimates, prune
 from wanderlust.training.config import RayCluster, TrainConfig
 from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
@@ -42,6 +43,9 @@ from wanderlust.types import Group, Task
 
 CALIBRATION_SEED = -1
 """Seed of the rollouts that the first model plays for the curriculum."""
+ADVICE_EVENT = "advice"
+"""Kind of the store's events."""
+ADVICE_METRICS = ("frac_groups_with_signal", "entropy", "groups_dropped")
 
 
 def run_training(
@@ -155,6 +159,7 @@ async def _evaluate_step(
     figures = {name: estimate.value for name, estimate in estimates.items() if estimate is not None}
     loop.run.store.add(stage="eval", step=step, env=config.env_name, metrics=figures)
     loop.logger.log_step("eval", step, of=config.steps, metrics=figures)
+    _advise(loop, step, groups, config=config)
     return await prune(
         loop.run.path / CHECKPOINTS_FOLDER,
         curve,
@@ -163,6 +168,31 @@ async def _evaluate_step(
         patience=config.patience,
         save=partial(save_checkpoint, config=config, setup=setup, averaged=True),
     )
+
+
+def _advise(loop: TrainingLoop, step: int, groups: Sequence[Group], *, config: TrainConfig) -> None:
+    """Say what the figures so far suggest to change, each kind once in a run, and keep it as an event of the run."""
+    store, facts = loop.run.store, loop.facts
+    said = [
+        [str(message.content) for message in t.messages] for g in groups for r in g.rollouts for t in r.trajectories
+    ]
+    digests = [blake2b(repr(one).encode(), digest_size=8).hexdigest() for one in said]
+    known = facts.setdefault("greedy_before", digests)
+    same = sum(a == b for a, b in zip(known, digests, strict=False)) / max(len(digests), 1)
+    points = [{"step": p["step"], **point_estimates(p).get(config.best_metric, {})} for p in facts["curve"]]
+    lines = advise_during(
+        config,
+        metrics={name: [value for _, value in store.metrics("rl", name)] for name in ADVICE_METRICS},
+        points=[point for point in points if "value" in point],
+        unchanged=same,
+    )
+    told: list[str] = facts.setdefault("advice_given", [])
+    for kind, line in lines.items():
+        if kind not in told:
+            told.append(kind)
+            store.add_event(ADVICE_EVENT, {"stage": "rl", "step": step - 1, "kind": kind, "text": line})
+            if isinstance(loop.logger, ProgressLogger):
+                loop.logger.log_line(f"eval {step}: {line}")
 
 
 def _checked_report(result: Report) -> Report:

@@ -104,10 +104,43 @@ def draw_curve(
     if points:
         steps, values = zip(*points, strict=True)
         axes.plot(steps, values, color="#0b7285", marker="o", markersize=3, label="eval split, greedy")
-    axes.set(xlabel="steps of reinforcement learning", ylabel=metric)
+    _finish_curve(figure, axes, path, xlabel="steps of reinforcement learning", ylabel=metric)
+
+
+def write_loss_report(folder: Path, report: Mapping[str, Any], *, losses: Sequence[tuple[int, float]]) -> None:
+    """The same of offline training; `losses` are those of the updates."""
+    figure = Figure(figsize=(8, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    if losses:
+        axes.plot(*zip(*losses, strict=True), color="#adb5bd", linewidth=1, label="updates")
+    points = [(point["step"], point["metrics"]["loss"]["value"]) for point in report["curve"]]
+    if points:
+        axes.plot(*zip(*points, strict=True), color="#0b7285", marker="o", markersize=3, label="held-out rows")
+    _finish_curve(figure, axes, folder / CURVE_FILE, xlabel="updates", ylabel="loss")
+    rows, lines = report["rows"], [f"# Offline training ({report['method']}), seed {report['seed']}", ""]
+    lines += [report["verdict"], ""]
+    if report["curve"]:
+        ends = (report["curve"][0], report["curve"][-1])
+        lines += [f"| held-out rows | before | after {report['updates']} updates |", "|---|---|---|"]
+        for name in ends[1]["metrics"]:
+            lines.append(f"| {name} | {' | '.join(figure_text(point['metrics'][name]) for point in ends)} |")
+        lines.append("")
+    left_out = f", {rows['too_long']} left out as too long" if rows["too_long"] else ""
+    lines += [
+        f"{rows['trained']} rows trained on, {rows['held_out']} held out{left_out}; {report['tokens']} tokens read."
+    ]
+    lines += ["", f"--policy RUN takes checkpoints/{report['policy_checkpoint']}.", "", f"![losses]({CURVE_FILE})", ""]
+    lines += [f"{report['wall_s']:.0f} seconds of wall time. Last weights: `{report['checkpoint']}`.", ""]
+    (folder / PAGE_FILE).write_text("\n".join(lines))
+    (folder / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _finish_curve(figure: Figure, axes: Any, path: Path, *, xlabel: str, ylabel: str) -> None:
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if points or rewards:
+    if axes.lines:
         axes.legend(fontsize=8, frameon=False)
     figure.savefig(path)

@@ -50,7 +50,6 @@ def check_engine(config: TrainConfig) -> None:
             for name, default in OF_SERVERS.items()
         },
         "processes": not sharded and config.processes > 1,
-        "recompute": not sharded and config.recompute,
         "offload": not sharded and config.offload,
     }
     for name, wrong in unread.items():

@@ -26,7 +26,7 @@ from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.checkpoint import Run, load_config, rewrite_config
+from wanderlust.training.checkpoint import Run, load_config, write_config
 from wanderlust.training.config import ADDRESSES, RayCluster, TrainConfig, default_workers
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.rl_stage import run_training
@@ -56,7 +56,7 @@ class TrainResult:
     @property
     def verdict(self) -> str:
         """Whether training helped, in one sentence, with the interval of the paired difference; empty if unknown."""
-        return str(self.report.get("result", {}).get("sentence", ""))
+        return str(self.report.get("result", {}).get("sentence", self.report.get("verdict", "")))
 
     @property
     def curve(self) -> list[dict[str, Any]]:
@@ -64,8 +64,8 @@ class TrainResult:
         return list(self.report["curve"])
 
     def table(self) -> Table:
-        """Greedy answers on the eval split, before training and after it, with 95% intervals."""
-        table = Table("", title="Greedy answers, eval split", title_justify="left")
+        """The first and the last evaluation, with 95% intervals: greedy answers on the eval split, or held-out loss."""
+        table = Table("", title=self.report.get("table_title", "Greedy answers, eval split"), title_justify="left")
         if not self.curve:
             return table
         before, after = self.curve[0], self.curve[-1]
@@ -90,8 +90,9 @@ class TrainResult:
         return table
 
     def __str__(self) -> str:
-        sampled = f"{render_text(self.result_table())}\n{self.verdict}\n" if self.report.get("result") else ""
-        return f"{render_text(self.table())}\n{sampled}Checkpoint: {self.policy_folder}"
+        sampled = f"{render_text(self.result_table())}\n" if self.report.get("result") else ""
+        verdict = f"{self.verdict}\n" if self.verdict else ""
+        return f"{render_text(self.table())}\n{sampled}{verdict}Checkpoint: {self.policy_folder}"
 
     def _repr_html_(self) -> str:
         return render_html(self.table())
@@ -149,7 +150,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
         >>> result.policy_folder
         PosixPath('runs/more/checkpoints/rl')
     """
-    _join_if_led()
+    join_if_led()
     ray = RayCluster.of(ray_workers, ray_address)
     changes = {"algorithm": algorithm, "curriculum": curriculum}
     config = (config or TrainConfig()).replace(**{name: value for name, value in changes.items() if value is not None})
@@ -162,10 +163,10 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     folder = Path(out) if out is not None else RUNS_FOLDER / f"train-{config.env_name.split(':')[-1]}-seed{config.seed}"
     if folder.exists() and not resume:
         raise UsageError(f"{folder} exists already: resume it, or choose another folder")
-    config = config.replace(policy=resolve_start(_start_folder(policy, folder))).with_sft_defaults()
+    config = config.replace(policy=resolve_start(start_folder(policy, folder))).with_sft_defaults()
     with open_progress(progress) as logger:
         if (folder / REPORT_FILE).is_file():
-            _check_same(folder, config)
+            check_same_run(folder, config)
             return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
         with open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
             return _train_in_folder(
@@ -198,7 +199,7 @@ def resume_training(
     which names the file, when a saved state is damaged; UsageError when the environment, its rubric or its tasks have
     changed since, unless `accept_changes`.
     """
-    _join_if_led()
+    join_if_led()
     config = load_config(folder, TrainConfig)
     if (folder / REPORT_FILE).is_file():
         return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
@@ -230,11 +231,11 @@ def _train_in_folder(
 ) -> TrainResult:
     """Begin the run, or go on with it, and play, learn and evaluate until its steps are done."""
     if folder.exists():
-        _check_same(folder, config)
+        check_same_run(folder, config)
         check_ray(config, ray)
         check_servers(config)
         run = Run.resume(folder, previous_state=previous_state)
-        rewrite_config(folder, config)
+        write_config(folder, config)
     else:
         validate_config(config)
         check_ray(config, ray)
@@ -252,7 +253,7 @@ def _train_in_folder(
         return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=many, ray=ray))
 
 
-def _join_if_led() -> None:
+def join_if_led() -> None:
     """In the processes that `torchrun` started beside the first: hold a part of the weights until the run is over.
 
     The process then ends, as only the first one has a result.
@@ -262,7 +263,7 @@ def _join_if_led() -> None:
         sys.exit()
 
 
-def _start_folder(policy: str | Path | LocalPolicy, folder: Path) -> str:
+def start_folder(policy: str | Path | LocalPolicy, folder: Path) -> str:
     """Folder or name of the initial policy; a model in this process is first saved next to the run."""
     if isinstance(policy, LocalPolicy):
         start = folder.with_name(f"{folder.name}-start")
@@ -272,10 +273,10 @@ def _start_folder(policy: str | Path | LocalPolicy, folder: Path) -> str:
     return str(policy)
 
 
-def _check_same(folder: Path, config: TrainConfig) -> None:
+def check_same_run(folder: Path, config: Any) -> None:
     """Raises UsageError when the run in the folder has other settings; addresses of servers may change."""
-    stored, asked = load_config(folder, TrainConfig).as_dict(), config.as_dict()
-    stored |= {name: asked[name] for name in ADDRESSES}
+    stored, asked = load_config(folder, type(config)).as_dict(), config.as_dict()
+    stored |= {name: asked[name] for name in ADDRESSES if name in asked}
     other = [f"{name} was {stored[name]} and is {value}" for name, value in asked.items() if stored[name] != value]
     if other:
         raise UsageError(f"{folder} holds another run ({'; '.join(other)}): choose another folder")

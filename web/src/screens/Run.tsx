@@ -39,6 +39,13 @@ function findingsOf(events: RunEvent[]): Finding[] {
   })
 }
 
+/** Lines of advice among the events, with the number of steps they were given after. */
+function adviceOf(events: RunEvent[]): { steps: number; text: string }[] {
+  return events.flatMap(({ kind, body }) =>
+    kind === "advice" && object(body) ? [{ steps: Number(body.step ?? 0) + 1, text: String(body.text ?? "") }] : [],
+  )
+}
+
 /** Screen 2: how a run goes. */
 export default function Run({ run: key }: { run: string }) {
   const { data: run, error, slow } = useRun(key)
@@ -49,6 +56,7 @@ export default function Run({ run: key }: { run: string }) {
   const findings = useMemo(() => findingsOf(events.data?.events ?? []), [events.data])
   if (error && !run) return <NotBegun run={key} error={error} />
   if (!run) return slow ? <Skeleton lines={12} /> : null
+  const advice = adviceOf(events.data?.events ?? [])
   const names = run.stages.map(stage => stage.name)
   const stage = query.get("stage") ?? run.stage ?? names.at(-1) ?? ""
   const step = query.has("step") ? Number(query.get("step")) : null
@@ -59,6 +67,17 @@ export default function Run({ run: key }: { run: string }) {
       {run.trained && <TrainingResult trained={run.trained} />}
       {findings.length > 0 && (
         <Findings run={key} findings={findings} onStep={(at, of) => change({ stage: of, step: at }, { step: true })} />
+      )}
+      {advice.length > 0 && (
+        <Panel title="Advice">
+          <ul>
+            {advice.map(({ steps, text }) => (
+              <li key={text}>
+                After {count(steps)} steps: <Safe text={text} />
+              </li>
+            ))}
+          </ul>
+        </Panel>
       )}
       <Charts
         run={run}

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from transformers import Cache
 
 from wanderlust.policies.local.device import dtype_of
@@ -127,23 +128,42 @@ class FastLlama:
         self.scale = self.size**-0.5
         """Factor of the attention scores."""
         self.grouped = config.num_attention_heads != config.num_key_value_heads
+        self.recompute = False
+        """Whether a layer's activations are computed again in the backward pass instead of being kept."""
 
-    def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Last hidden states [..., W] of ids [...] at positions [...]."""
+    def states(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None = None) -> Tensor:
+        """Last hidden states [..., W] of ids [...] at positions [...]; with `keep` [U], those of these places [U, W].
+
+        Places that are not kept take no part in the last layer's feed-forward.
+        """
         hidden = self.trunk.embed_tokens(ids)
         flat = positions if positions.dim() > 1 else positions[None]
         cos, sin = (x.view(*positions.shape, 1, -1) for x in self.trunk.rotary_emb(hidden, flat))
-        for number, layer in enumerate(self.trunk.layers):
-            own, inner = layer.self_attn, layer.mlp
-            x = rms_norm(hidden, layer.input_layernorm)
-            q, k, v = (project(x).unflatten(-1, (-1, self.size)) for project in (own.q_proj, own.k_proj, own.v_proj))
-            if hasattr(own, "q_norm"):
-                q, k = rms_norm(q, own.q_norm), rms_norm(k, own.k_norm)
-            attended = attend(number, (apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v))
-            hidden = hidden + own.o_proj(attended.flatten(-2))
-            x = rms_norm(hidden, layer.post_attention_layernorm)
-            hidden = hidden + inner.down_proj(swiglu(inner.gate_proj(x), inner.up_proj(x)))
+        last = len(self.trunk.layers) - 1
+        for number in range(last + 1):
+            own: dict[str, Any] = {"turns": (cos, sin), "attend": attend, "keep": keep if number == last else None}
+            if self.recompute and torch.is_grad_enabled():
+                hidden = checkpoint(self._layer, hidden, number, **own, use_reentrant=False)
+            else:
+                hidden = self._layer(hidden, number, **own)
         return rms_norm(hidden, self.trunk.norm)
+
+    def _layer(
+        self, hidden: Tensor, number: int, *, turns: tuple[Tensor, Tensor], attend: Attend, keep: Tensor | None
+    ) -> Tensor:
+        layer = self.trunk.layers[number]
+        own, inner, (cos, sin) = layer.self_attn, layer.mlp, turns
+        x = rms_norm(hidden, layer.input_layernorm)
+        q, k, v = (project(x).unflatten(-1, (-1, self.size)) for project in (own.q_proj, own.k_proj, own.v_proj))
+        if hasattr(own, "q_norm"):
+            q, k = rms_norm(q, own.q_norm), rms_norm(k, own.k_norm)
+        attended = attend(number, (apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v)).flatten(-2)
+        if keep is not None:
+            hidden, attended = hidden.index_select(0, keep), attended.index_select(0, keep)
+        hidden = hidden + own.o_proj(attended)
+        x = rms_norm(hidden, layer.post_attention_layernorm)
+        out: Tensor = hidden + inner.down_proj(swiglu(inner.gate_proj(x), inner.up_proj(x)))
+        return out
 
     def forward_rows(self, ids: Tensor, *, positions: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Last hidden states [B, T, W] of rows [B, T].

@@ -76,8 +76,11 @@ def configured_algorithm(config: TrainConfig) -> Algorithm:
     method = algorithm(config.algorithm) if isinstance(config.algorithm, str) else config.algorithm
     method = _with_settings(method, config)
     loss = _with_bounds(method.loss, config)
+    if config.kl_target and not config.kl:
+        raise UsageError("kl_target adapts the weight of the KL divergence: set kl, the weight to begin with")
     if config.kl:
-        loss = replace(loss, kl=KL(weight=config.kl, estimator=config.kl_estimator, into=config.kl_into))
+        kl = KL(weight=config.kl, estimator=config.kl_estimator, into=config.kl_into, target=config.kl_target)
+        loss = replace(loss, kl=kl)
     if config.entropy:
         loss = replace(loss, entropy=config.entropy)
     if config.precision != "fp32":

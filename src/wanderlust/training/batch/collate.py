@@ -44,6 +44,10 @@ class ModelInput:
     """[B, T] positions; None where they count up from 0."""
     attention_mask: Tensor | None = None
     """[B, 1, T, T] bool, whether the token of a row looks at that of a column; None where it looks at all before it."""
+    segments: tuple[tuple[int, int], ...] | None = None
+    """Of a packed line (B is 1): each sequence's number of new tokens, and of tokens that it shares with another."""
+    keys: Tensor | None = None
+    """[K] into the line: what each segment looks at, segment after segment; None where that is the segment itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +77,17 @@ class Batch:
     """Tokens that are not padding."""
 
 
-def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> Iterator[Batch]:
+def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int, tokens: int = 0) -> Iterator[Batch]:
     """Batches of at most `size` samples of alike length, shortest first; the order depends on the samples alone.
 
-    A batch ends early where one more sample would bring its padding over PADDING tokens.
+    A batch ends early where one more sample would bring its padding over PADDING tokens, or all over `tokens` (0: any).
     """
     batch: list[Sample] = []
     for unit in sorted(episode_units(samples), key=lambda unit: max(len(s.ids) for s in unit)):
         longest = max(len(s.ids) for s in unit)
         padding = len(batch) * longest - sum(len(s.ids) for s in batch)
-        if batch and (len(batch) + len(unit) > size or padding > ROW_PADDING_TOKENS):
+        wide = bool(tokens) and (len(batch) + len(unit)) * longest > tokens
+        if batch and (len(batch) + len(unit) > size or padding > ROW_PADDING_TOKENS or wide):
             yield collate(batch, loss)
             batch = []
         batch += unit

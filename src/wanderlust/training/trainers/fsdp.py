@@ -9,9 +9,6 @@ number reads: PyTorch's distributed checkpoint.
 from __future__ import annotations
 
 import os
-import pickle
-import shutil
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,138 +21,24 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision, SampledTokens, Sampler, SamplingOptions
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training.batch.collate import Batch, BatchTotals, collate, episode_units
+from wanderlust.training.batch.packing import packed_input
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
-from wanderlust.training.gradient import GradientComputer, LossSums
+from wanderlust.training.gradient import SUMMED_FIELDS, GradientComputer, LossSums, transformer_layers
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import NOTHING_ADDED, Optimizer
-
-MAX_FILE_BYTES = 5 * 10**9
-"""Size from which on the next tensors of a checkpoint go into another file."""
-PARTS_FOLDER = "sharded"
-"""Folder in which PyTorch's writer of safetensors keeps the parts."""
-METADATA = ".metadata"
-_PLAIN = {"collections", "pathlib", "torch", "torch._utils", "torch.serialization"}
-_OURS = "torch.distributed.checkpoint."
-
-
-class _MetadataUnpickler(pickle.Unpickler):
-    """Reads a checkpoint's table of contents, which is a pickle, and nothing that could run code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module.startswith(_OURS) or module in _PLAIN:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
-
-
-def save_tensors(path: Path, state: dict[str, Tensor]) -> None:
-    """Every process writes its part; the folder is the old one or the new one, whenever the power fails."""
-    partial, old = _temporary_paths(path)
-    if _first():
-        shutil.rmtree(partial, ignore_errors=True)
-    _wait()
-    with _alone_is_fine():
-        save(state, checkpoint_id=partial)
-    _wait()
-    if _first():
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            path.replace(old)
-        partial.replace(path)
-        shutil.rmtree(old, ignore_errors=True)
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    _wait()
-
-
-def save_safetensors(folder: Path, state: dict[str, Tensor], *, file_bytes: int = MAX_FILE_BYTES) -> None:
-    """Every process writes its part, and the first puts the parts together: files of about `file_bytes` and an index.
-
-    The names are those of `transformers`, which loads the folder once its configuration is beside them.
-    """
-    files, written = {}, 0
-    for name, tensor in state.items():
-        files[name] = 1 + written // file_bytes
-        written += tensor.numel() * tensor.element_size()
-    with _alone_is_fine():
-        save(
-            state,
-            storage_writer=HuggingFaceStorageWriter(
-                str(folder), fqn_to_index_mapping=files, save_distributed=True, enable_consolidation=True
-            ),
-        )
-    _wait()
-    if _first():
-        shutil.rmtree(folder / PARTS_FOLDER, ignore_errors=True)
-    _wait()
-
-
-def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
-    """Fill the tensors of `state` in place, by name. StoreError when the folder is no such checkpoint, is damaged, or
-    has not exactly these names and shapes; then they may be half filled."""
-    _, old = _temporary_paths(path)
-    source = path if path.exists() or not old.exists() else old
-    try:
-        with (source / METADATA).open("rb") as file:
-            saved = _MetadataUnpickler(file).load().state_dict_metadata
-        _compare(saved, state)
-        with _alone_is_fine():
-            load(state, checkpoint_id=source)
-    except CheckpointException as error:
-        reason = next(iter(error.failures.values()), (error,))[0]
-        raise StoreError(f"cannot read the state {path}: {one_line(str(reason), 200)}") from error
-    except (OSError, ValueError, RuntimeError, AttributeError, EOFError, pickle.UnpicklingError) as error:
-        raise StoreError(f"cannot read the state {path}: {one_line(str(error), 200)}; it was left as it is") from error
-
-
-def _compare(saved: dict[str, Any], state: dict[str, Tensor]) -> None:
-    """Raises ValueError that names the first difference."""
-    for name in saved.keys() ^ state.keys():
-        raise ValueError(f"it is of another model: {name} is {'missing here' if name in saved else 'not in it'}")
-    for name, tensor in state.items():
-        if tuple(saved[name].size) != tuple(tensor.shape):
-            raise ValueError(f"it is of another model: {name} is {tuple(saved[name].size)}, not {tuple(tensor.shape)}")
-
-
-def _temporary_paths(path: Path) -> tuple[Path, Path]:
-    return path.with_name(path.name + ".partial"), path.with_name(path.name + ".old")
-
-
-@contextmanager
-def _alone_is_fine() -> Iterator[None]:
-    """PyTorch warns of a missing process group."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
-        yield
-
-
-def _first() -> bool:
-    return not dist.is_initialized() or dist.get_rank() == 0
-
-
-def _wait() -> None:
-    if dist.is_initialized():
-        dist.barrier()
-
+from wanderlust.training.trainers.fsdp_state import MAX_FILE_BYTES, load_tensors, save_safetensors, save_tensors
 
 T = TypeVar("T")
-SUMMED_FIELDS = ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl")
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """Time that a process waits for the others before it fails."""
 
@@ -232,6 +115,8 @@ class ShardedConfig:
     """Sampling temperature of the rollouts."""
     micro_batch: int = 8
     """Samples that one process reads in one pass."""
+    micro_batch_tokens: int = 0
+    """Tokens that one process reads in one pass, packed where the model can; 0: as many as the samples have."""
     recompute: bool = False
     """Activation checkpointing: a layer's insides are computed again in the backward pass instead of being kept."""
     offload: bool = False
@@ -257,7 +142,13 @@ class _ShardedGradientComputer(GradientComputer):
     """A differentiator that reads through the sharded model."""
 
     def __init__(self, model: Any, config: ShardedConfig):
-        super().__init__(model, loss=PolicyLoss(), temperature=config.temperature, micro_batch=config.micro_batch)
+        super().__init__(
+            model,
+            loss=PolicyLoss(),
+            temperature=config.temperature,
+            micro_batch=config.micro_batch,
+            micro_batch_tokens=config.micro_batch_tokens,
+        )
         self.reader = _FsdpModel(model, super().logprobs)
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -270,14 +161,21 @@ class _ShardedGradientComputer(GradientComputer):
         rank, world = rank_and_world_size()
         sums = LossSums(totals=BatchTotals.of(samples, self.loss))
         scales = max(totals.rl, 1.0) / max(totals.ce, 1.0), max(totals.rl, 1.0) / max(totals.tokens, 1.0)
-        for piece in length_sorted_batches(samples, self.micro_batch * world):
+        for piece in length_sorted_batches(samples, self.micro_batch * world, tokens=self.micro_batch_tokens * world):
             mine = [sample for unit in piece[rank::world] for sample in unit]
             if mine:
-                self._backward(collate(mine, self.loss), sums, scales)
+                self._backward(self._collated(mine), sums, scales)
             else:  # all take part in every pass, or the others would wait for ever
-                nothing = self.logprobs(collate(piece[0], self.loss))[0].sum() * 0.0
+                nothing = self.logprobs(self._collated(piece[0]))[0].sum() * 0.0
                 nothing.backward()  # type: ignore[no-untyped-call]
         return sums
+
+    def _collated(self, samples: Sequence[Sample]) -> Batch:
+        """One pass: a packed line where the model reads them, else rows."""
+        if not self.packs:
+            return collate(samples, self.loss)
+        line = sorted(samples, key=lambda sample: sample.ids)
+        return collate(line, self.loss, packed_input(line, shares=False))
 
     @torch.no_grad()
     def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -300,11 +198,20 @@ class _ShardedGradientComputer(GradientComputer):
         return [gathered.get(n, [0.0] * len(sample.ids)) for n, sample in enumerate(samples)]
 
 
-def length_sorted_batches(samples: Sequence[Sample], size: int) -> Iterator[list[list[Sample]]]:
-    """Units of samples of alike length, shortest first; dealt out in turn each process gets about as much work."""
-    ordered = sorted(episode_units(samples), key=lambda unit: max(len(s.ids) for s in unit))
-    for start in range(0, len(ordered), size):
-        yield ordered[start : start + size]
+def length_sorted_batches(samples: Sequence[Sample], size: int, *, tokens: int = 0) -> Iterator[list[list[Sample]]]:
+    """Units of samples of alike length, shortest first; dealt out in turn each process gets about as much work.
+
+    At most `size` units, and `tokens` tokens with padding where they are above 0.
+    """
+    piece: list[list[Sample]] = []
+    for unit in sorted(episode_units(samples), key=lambda unit: max(len(s.ids) for s in unit)):
+        rows = sum(map(len, piece)) + len(unit)
+        if piece and (len(piece) == size or (tokens and rows * max(len(s.ids) for s in unit) > tokens)):
+            yield piece
+            piece = []
+        piece.append(unit)
+    if piece:
+        yield piece
 
 
 class ShardedTrainer:
@@ -448,8 +355,7 @@ class ShardedTrainer:
 
 def _shard(reader: _FsdpModel, config: ShardedConfig) -> None:
     """Layer by layer, and what is left as one piece; gradients are summed over the processes, not averaged."""
-    lists = [list(module) for module in reader.model.modules() if isinstance(module, nn.ModuleList)]
-    layers: list[Any] = max(lists, key=len, default=[])  # the longest list of modules is a transformer's blocks
+    layers = transformer_layers(reader.model)
     if config.recompute:
         for layer in layers:
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)

@@ -73,7 +73,8 @@ class FsdpRank:
             optimizer=config.rl_optimizer,
             temperature=config.temperature,
             micro_batch=config.micro_batch,
-            recompute=config.recompute,
+            micro_batch_tokens=config.micro_batch_tokens,
+            recompute=config.recompute_activations,
             offload=config.offload,
             precision=config.precision,
         )

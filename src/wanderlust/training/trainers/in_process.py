@@ -41,6 +41,8 @@ class LocalLearner:
         *,
         temperature: float = 1.0,
         micro_batch: int = 64,
+        micro_batch_tokens: int = 0,
+        recompute: bool = False,
         fast: bool = False,
         hardware: Hardware = DEFAULT_HARDWARE,
     ):
@@ -48,7 +50,13 @@ class LocalLearner:
         self.weights, self.hardware = TrainableWeights(to_device_fp32(model.eval(), hardware), config), hardware
         read = model if hardware.precision == "fp32" else to_device(copy.deepcopy(model), hardware)
         self._reads = GradientComputer(
-            read, loss=losses.CISPO_LOSS, temperature=temperature, micro_batch=micro_batch, fast=fast
+            read,
+            loss=losses.CISPO_LOSS,
+            temperature=temperature,
+            micro_batch=micro_batch,
+            micro_batch_tokens=micro_batch_tokens,
+            recompute=recompute,
+            fast=fast,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
 
@@ -150,13 +158,11 @@ class InProcessTrainer(LocalLearner):
         tokenizer: Any,
         config: OptimizerConfig,
         *,
-        temperature: float = 1.0,
-        micro_batch: int = 64,
-        fast: bool = False,
         hardware: Hardware = DEFAULT_HARDWARE,
+        **options: Any,
     ):
         """As `LocalLearner`; `tokenizer` ends and decodes the answers."""
-        super().__init__(model, config, temperature=temperature, micro_batch=micro_batch, fast=fast, hardware=hardware)
+        super().__init__(model, config, hardware=hardware, **options)
         self.renderer = Renderer(tokenizer)
         copies = (to_device(copy.deepcopy(model), hardware) for _ in range(2))
         engines = (Engine(one, end_ids=self.renderer.end_ids, decode=tokenizer.decode) for one in copies)

@@ -13,9 +13,10 @@ import multiprocessing
 import pickle
 import signal
 import sys
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import chain
 from multiprocessing.connection import Connection
@@ -76,8 +77,21 @@ class WorkerError(WanderlustError):
     """A worker process died or its work raised."""
 
 
+class WorkerRestartWarning(UserWarning):
+    """A worker process died; another one took its place and did its work again."""
+
+
+MAX_WORKER_DEATHS = 3
+"""Deaths during one call after which a worker is not started once more: it would die again."""
+PUBLISH = "publish"
+"""The method whose last call a restarted worker gets first; all others depend on it and on their arguments alone."""
+
+
 class Workers:
     """This process and `count - 1` others, each holding one object made by `make`.
+
+    A process that dies is replaced: the new one gets the last published weights and does the call's work again, with
+    the same results.
 
     `make` is sent by value where it cannot be sent by name (a class of a script or a notebook), and a script is not run
     again in the workers.
@@ -86,23 +100,29 @@ class Workers:
     """
 
     def __init__(self, make: Callable[[], Any], *, count: int):
-        self._make, self.count = make, count
+        self._make, self.count, self.restarts = make, count, 0
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
+        self._published: tuple[Any, ...] = ()
+        """Arguments of the last call of PUBLISH."""
 
     def __enter__(self) -> Self:
-        context = multiprocessing.get_context("spawn")
-        make = serialized(self._make) if self.count > 1 else b""
+        self._serialized = serialized(self._make) if self.count > 1 else b""
         for _ in range(self.count - 1):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, make), daemon=True)
-            with sheltered(), without_main_module():
-                process.start()
-            theirs.close()
-            self._pipes.append(ours)
+            pipe, process = self._start()
+            self._pipes.append(pipe)
             self._processes.append(process)
         self.local = _make_local(self._make)
         return self
+
+    def _start(self) -> tuple[Connection, Any]:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self._serialized), daemon=True)
+        with sheltered(), without_main_module():
+            process.start()
+        theirs.close()
+        return ours, process
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -116,16 +136,56 @@ class Workers:
     def call(self, method: str, shards: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call `method` once per shard with that shard's arguments; results in the order of the shards."""
         jobs: list[list[int]] = [list(range(w, len(shards), self.count)) for w in range(self.count)]
-        for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
-            message = (method, [shards[i] for i in mine])
-            try:
-                pipe.send_bytes(pickle.dumps(message, protocol=5))
-            except OSError as error:
-                raise WorkerError("a worker process has died; the run can be resumed") from error
+        messages = [pickle.dumps((method, [shards[i] for i in mine]), protocol=5) for mine in jobs[1:]]
+        for pipe, message in zip(self._pipes, messages, strict=True):
+            with suppress(OSError):  # it has died, and its answer will be missed
+                pipe.send_bytes(message)
         results: dict[int, Any] = {i: getattr(self.local, method)(*shards[i]) for i in jobs[0]}
-        for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
-            results.update(zip(mine, _receive(pipe), strict=True))
+        for number, (message, mine) in enumerate(zip(messages, jobs[1:], strict=True)):
+            results.update(zip(mine, self._answer(number, message), strict=True))
+        if method == PUBLISH and shards:
+            self._published = shards[0]
         return [results[i] for i in range(len(shards))]
+
+    def _answer(self, number: int, message: bytes) -> list[Any]:
+        """The answer of a worker; where it has died, that of the process that takes its place."""
+        for death in range(MAX_WORKER_DEATHS + 1):
+            try:
+                return _receive(self._pipes[number])
+            except (EOFError, OSError) as error:
+                code = self._bury(number)
+                if death == MAX_WORKER_DEATHS:
+                    raise WorkerError(
+                        f"a worker process died {death + 1} times at the same work (exit code {code}; -9: killed, "
+                        "perhaps for want of memory); the run can be resumed"
+                    ) from error
+                warnings.warn(
+                    f"a worker process died (exit code {code}); another one does its work again",
+                    WorkerRestartWarning,
+                    stacklevel=2,
+                )
+                self._replace(number, message)
+        raise AssertionError
+
+    def _bury(self, number: int) -> int | None:
+        """End what is left of a worker; its exit code."""
+        self._pipes[number].close()
+        process = self._processes[number]
+        process.terminate()
+        process.join()
+        code: int | None = process.exitcode
+        return code
+
+    def _replace(self, number: int, message: bytes) -> None:
+        """Start a worker in a dead one's place and send it the weights and the work."""
+        self.restarts += 1
+        pipe, process = self._start()
+        self._pipes[number], self._processes[number] = pipe, process
+        with suppress(EOFError, OSError):  # if this one dies as well, the answer is missed again
+            if self._published:
+                pipe.send_bytes(pickle.dumps((PUBLISH, [self._published]), protocol=5))
+                _receive(pipe)
+            pipe.send_bytes(message)
 
 
 @contextmanager
@@ -139,10 +199,7 @@ def sheltered() -> Iterator[None]:
 
 
 def _receive(pipe: Connection) -> list[Any]:
-    try:
-        ok, value = pickle.loads(pipe.recv_bytes())
-    except (EOFError, OSError) as error:
-        raise WorkerError("a worker process has died; the run can be resumed") from error
+    ok, value = pickle.loads(pipe.recv_bytes())
     if not ok:
         raise WorkerError(value)
     return list(value)

@@ -68,6 +68,8 @@ class Replica:
             loss=self.algorithm.loss,
             temperature=config.temperature,
             micro_batch=config.micro_batch,
+            micro_batch_tokens=config.micro_batch_tokens,
+            recompute=config.recompute_activations,
             fast=config.fast,
         )
 

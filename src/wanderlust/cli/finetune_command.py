@@ -1,0 +1,184 @@
+"""`wander sft` and `wander dpo`: offline training on stored data, which can be stopped and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from wanderlust._lazy import needs_extra
+from wanderlust.cli.long_commands import resumable
+from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.train_command import refuse_existing_run, run_of_recipe
+from wanderlust.errors import UsageError
+from wanderlust.store.run_folder import RUNS_FOLDER, shell_command
+from wanderlust.training.finetune_config import FinetuneConfig, Method
+from wanderlust.training.loggers import check_logger_names
+
+Hidden = Parameter(parse=False)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTOptions(FinetuneConfig):
+    """The fields of `FinetuneConfig` as options of `wander sft`."""
+
+    method: Annotated[Method, Hidden] = "sft"
+    data: Annotated[str, Hidden] = ""
+    data_digest: Annotated[str, Hidden] = ""
+    policy: Annotated[str, Hidden] = ""
+    dpo_beta: Annotated[float, Hidden] = 0.1
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPOOptions(FinetuneConfig):
+    """The same of `wander dpo`, which reads answers of the assistant and starts from a trained model."""
+
+    method: Annotated[Method, Hidden] = "dpo"
+    data: Annotated[str, Hidden] = ""
+    data_digest: Annotated[str, Hidden] = ""
+    policy: Annotated[str, Hidden] = ""
+    roles: Annotated[str, Hidden] = "assistant"
+    fresh_width: Annotated[int, Hidden] = 64
+    fresh_head_width: Annotated[int, Hidden] = 16
+    fresh_layers: Annotated[int, Hidden] = 2
+    fresh_positions: Annotated[int, Hidden] = 1024
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeFinetuning:
+    """Going on with a run."""
+
+    resume: Path | None = None
+    """Go on with the run in this folder, as it was begun."""
+    previous_state: bool = False
+    """With --resume: go on from the state saved before the last one, which is damaged."""
+
+
+DEFAULT_SFT, DEFAULT_DPO, DEFAULT_RESUME = SFTOptions(), DPOOptions(), ResumeFinetuning()
+NOT_SETTINGS = ("method", "data", "data_digest", "policy")
+
+
+def sft_command(
+    data: Path | None = None,
+    /,
+    *,
+    policy: str | None = None,
+    options: SFTOptions = DEFAULT_SFT,
+    out: Path | None = None,
+    resume_options: ResumeFinetuning = DEFAULT_RESUME,
+    logger: tuple[str, ...] = (),
+    json: bool = False,
+) -> None:
+    """Train a checkpoint on conversations, offline: a file of rows, or what a run has stored.
+
+    Parameters
+    ----------
+    data:
+        What wander export --to sft writes, or a run's folder; or JSONL, CSV or Parquet rows with messages, or with
+        prompt and completion.
+    policy:
+        A run or checkpoint folder, smollm2, or fresh: a new small model.
+    out:
+        New folder of the run. Default: runs/sft-DATA-seedN.
+    logger:
+        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
+    json:
+        Print the report as one JSON object.
+    """
+    changed = _changed(options, DEFAULT_SFT)
+    _run("sft", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
+
+
+def dpo_command(
+    data: Path | None = None,
+    /,
+    *,
+    policy: str | None = None,
+    options: DPOOptions = DEFAULT_DPO,
+    out: Path | None = None,
+    resume_options: ResumeFinetuning = DEFAULT_RESUME,
+    logger: tuple[str, ...] = (),
+    json: bool = False,
+) -> None:
+    """Train a checkpoint on pairs of a better and a worse answer, offline (arXiv 2305.18290).
+
+    Parameters
+    ----------
+    data:
+        What wander export --to dpo writes, or a run's folder; or JSONL or Parquet rows with chosen and rejected, and
+        prompt where those two do not begin with it.
+    policy:
+        A run or checkpoint folder, or smollm2; it is the reference as well.
+    out:
+        New folder of the run. Default: runs/dpo-DATA-seedN.
+    logger:
+        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
+    json:
+        Print the report as one JSON object.
+    """
+    changed = _changed(options, DEFAULT_DPO)
+    _run("dpo", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
+
+
+def _changed(options: FinetuneConfig, defaults: FinetuneConfig) -> dict[str, Any]:
+    return {name: value for name, value in asdict(options).items() if value != getattr(defaults, name)}
+
+
+def _run(
+    method: Method,
+    data: Path | None,
+    policy: str | None,
+    *,
+    settings: Mapping[str, Any],
+    out: Path | None,
+    resume_options: ResumeFinetuning,
+    logger: tuple[str, ...],
+    json: bool,
+) -> None:
+    check_logger_names(logger)
+    resume = resume_options.resume
+    if resume is not None:
+        if settings or (data, policy, out) != (None,) * 3:
+            raise UsageError(
+                "--resume goes on as the run was begun: leave out everything but --previous-state, --logger and --json"
+            )
+        folder = run_of_recipe(resume, "finetune").path
+    else:
+        if resume_options.previous_state:
+            raise UsageError("--previous-state goes with --resume RUN")
+        if data is None or policy is None:
+            raise UsageError(f"wander {method} needs a file or run, and --policy RUN; or --resume RUN")
+        folder = out or RUNS_FOLDER / f"{method}-{data.stem}-seed{settings.get('seed', 0)}"
+        refuse_existing_run(folder, f"wander {method}")
+    with resumable(folder, shell_command(method, "--resume", folder)) as progress:
+        with needs_extra("train"):
+            from wanderlust.training.finetune import finetune, resume_finetuning
+        if data is None or policy is None:
+            result = resume_finetuning(
+                folder, loggers=logger, progress=progress, previous_state=resume_options.previous_state
+            )
+        else:
+            given = [(f"--{name.replace('_', '-')}", *(() if v is True else (str(v),))) for name, v in settings.items()]
+            words = (method, str(data), "--policy", policy, *(word for option in given for word in option))
+            result = finetune(
+                data,
+                policy,
+                method,
+                out=folder,
+                resume=False,
+                loggers=logger,
+                progress=progress,
+                command=words,
+                **settings,
+            )
+    if json:
+        print_json({"run": str(folder), **result.report})
+        return
+    print_result(result.table() if result.curve else None, result.verdict, f"Checkpoint: {result.policy_folder}")
+    print_result(None, "Next:", f"  wander eval ENV --policy {folder}")
