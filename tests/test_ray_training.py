@@ -128,6 +128,7 @@ def test_synchronous_rollouts_on_ray_give_the_same_bits_even_if_an_actor_is_kill
     assert killer.killed not in late
 
 
+@pytest.mark.proof("ray")
 def test_rollouts_on_ray_ask_the_runs_own_sampler_with_the_same_keys(
     cluster: Any, start: Path, url: str, tmp_path: Path
 ) -> None:

@@ -30,10 +30,11 @@ from wanderlust.training import losses
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig, TrainConfig
-from wanderlust.training.engines import TrainingSetup, open_engine
+from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.models import load_trainable
 from wanderlust.training.optimizer import TrainableWeights
+from wanderlust.training.run_report import policy_sentence
 from wanderlust.training.tiny_model import ModelShape, fresh_model
 from wanderlust.training.trainers.base import SupportsEMA
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
@@ -308,6 +309,25 @@ def test_the_model_that_is_handed_out_is_the_one_that_learns(engine: Opened) -> 
         assert near(await engine.handed_out(), await engine.logprobs())
 
     engine.run(story())
+
+
+def test_a_service_that_hands_out_no_weights_says_where_they_are(engine: Opened, tmp_path: Path) -> None:
+    if engine.name != "tinker":
+        pytest.skip("no service")
+
+    async def story() -> None:
+        archives, engine.trainer.archives = engine.trainer.archives, None
+        try:
+            assert await engine.setup.whole_model() is None
+            await save_checkpoint(tmp_path / "rl", engine.config, engine.setup)
+        finally:
+            engine.trainer.archives = archives
+        assert not (tmp_path / "rl").exists()
+
+    engine.run(story())
+    (place,) = (file.read_text().strip() for file in engine.folder.rglob(SERVICE_PLACE_FILE))
+    assert place.startswith("tinker://")
+    assert place in policy_sentence({"policy_checkpoint": "rl", "service_weights": place})
 
 
 def embedded(model: Any = None) -> InProcessTrainer:

@@ -308,6 +308,8 @@ class TinkerTrainer:
             place: str = (await (await self._training.save_weights_for_sampler_async(name)).result_async()).path
         run, _, checkpoint = place.removeprefix("tinker://").partition("/")
         shutil.rmtree(folder, ignore_errors=True)
+        if self.archives is None:
+            return place
         with suppress(TrainerFailure):
             async with _calling(self.service):
                 found = await self.archives.get_checkpoint_archive_url_async(run, checkpoint)
