@@ -219,6 +219,7 @@ def test_a_run_whose_server_died_goes_on_with_another_to_the_same_weights(places
             resume_training(folder, progress=False)
     resume_training(folder, engine_url=config.engine_url, progress=False)
     assert load_config(folder, TrainConfig).engine_url == config.engine_url
+    assert TrainConfig.load(folder / "config.toml").engine_url == config.engine_url
     whole, other = (weights_of(load_pretrained(f / "checkpoints/rl")[0]) for f in (tmp_path / "whole", folder))
     assert (whole - other).abs().max() < 1e-6
     assert figures(folder, "reward") == figures(tmp_path / "whole", "reward")

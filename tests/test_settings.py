@@ -93,7 +93,7 @@ def test_a_configuration_is_the_same_after_a_file(tmp_path: Path) -> None:
         policy='runs/"odd" \\ näme\x7f\t',
         lr=1e-05,
         steps=7,
-        recompute=True,
+        recompute_activations=True,
         temperature=1,
         label_question=True,
     )
