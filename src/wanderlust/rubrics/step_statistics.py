@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import nsmallest
 from math import fsum, isclose, sqrt
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from wanderlust.types import Group, Score
 
@@ -54,8 +55,12 @@ def repeated_ngram_share(text: str, n: int = 4) -> float:
 
 def distinct_n(texts: Sequence[str], n: int = 2) -> float:
     """Different runs of n words over all runs, in all texts together (distinct-n, arXiv 1510.03055); 1 without any."""
-    runs = [run for text in texts for run in ngrams(split_words(text), n)]
-    return len(set(runs)) / len(runs) if runs else 1.0
+    different, count = set[tuple[str, ...]](), 0
+    for text, copies in Counter(texts).items():
+        runs = ngrams(split_words(text), n)
+        different.update(runs)
+        count += copies * len(runs)
+    return len(different) / count if count else 1.0
 
 
 def similarity_of(
@@ -125,12 +130,13 @@ def most_frequent_answer(answers_by_task: Sequence[Sequence[str]]) -> tuple[str,
 
 def ngram_overlap(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int = 0) -> float:
     """Mean Jaccard overlap of runs of n words between answers to *different* tasks, over at most PAIRS pairs."""
-    gram_sets = [[set(ngrams(split_words(text), n)) for text in texts] for texts in texts_by_task if texts]
-    if len(gram_sets) < 2:
+    answered = [texts for texts in texts_by_task if texts]
+    if len(answered) < 2:
         return 0.0
     rng, total = Random(f"overlap/{seed}"), 0.0
+    grams = cache(lambda text: set(ngrams(split_words(text), n)))
     for _ in range(MAX_PAIRS):
-        one, other = (rng.choice(texts) for texts in rng.sample(gram_sets, 2))
+        one, other = (grams(rng.choice(texts)) for texts in rng.sample(answered, 2))
         union = len(one | other)
         total += len(one & other) / union if union else 0.0
     return total / MAX_PAIRS
@@ -271,7 +277,8 @@ def compute_step_statistics(
     `held_out_names` names the metrics that measure the real goal, the held-out parts of a rubric; None takes all.
     `contributions` weighs the parts of a score; by default they count as they are.
     """
-    rows = [[*_rows(group, seat, contributions)] for group in groups]
+    described = cache(_describe)
+    rows = [[*_rows(group, seat, contributions, described=described)] for group in groups]
     flat = [row for group in rows for row in group]
     by_question: dict[str, list[_Row]] = {}
     for group, group_rows in zip(groups, rows, strict=True):
@@ -328,7 +335,21 @@ class _Row:
     length: float
 
 
-def _rows(group: Group, seat: str | None, contributions: Contributions) -> Iterator[_Row]:
+def _describe(texts: tuple[str, ...], turns: tuple[str, ...]) -> dict[str, Any]:
+    """What a row says of its texts, which many rollouts of a step may share."""
+    text = "\n".join(texts)
+    return {
+        "phrases": {gram for turn in turns for gram in phrases_in(turn)},
+        "text": text,
+        "answer": " / ".join(map(normalize_answer, texts)),
+        "repetition": repeated_ngram_share(text),
+        "length": len(split_words(text)) / max(len(turns), 1),
+    }
+
+
+def _rows(
+    group: Group, seat: str | None, contributions: Contributions, *, described: Callable[..., dict[str, Any]]
+) -> Iterator[_Row]:
     for rollout in group.rollouts:
         for trajectory in rollout.trajectories:
             if trajectory.score is None or (trajectory.seat != seat if seat else not trajectory.trainable):
@@ -336,7 +357,6 @@ def _rows(group: Group, seat: str | None, contributions: Contributions) -> Itera
             texts = list[str]()
             for turn in trajectory.turns:
                 texts += [turn.action.content, *(f"{c.name} {c.arguments}" for c in turn.action.tool_calls)]
-            text = "\n".join(texts)
             parts = contributions(trajectory.score.parts)
             adds_up = isclose(fsum(parts.values()), trajectory.score.reward, rel_tol=1e-6, abs_tol=1e-6)
             first = trajectory.turns[0].observation if trajectory.turns else ()
@@ -347,11 +367,7 @@ def _rows(group: Group, seat: str | None, contributions: Contributions) -> Itera
                 parts=parts if adds_up else {},
                 question="\n".join(message.content for message in first),
                 last=trajectory.turns[-1].action.content if trajectory.turns else "",
-                phrases={gram for turn in trajectory.turns for gram in phrases_in(turn.action.content)},
-                text=text,
-                answer=" / ".join(map(normalize_answer, texts)),
-                repetition=repeated_ngram_share(text),
-                length=len(split_words(text)) / max(len(trajectory.turns), 1),
+                **described(tuple(texts), tuple(turn.action.content for turn in trajectory.turns)),
             )
             break
 
