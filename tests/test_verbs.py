@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -44,6 +45,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 PROMPT, DRAW = [1, 6], SamplingOptions(max_tokens=1)
 LOSS = losses.GRPO_LOSS
 NEAR = 1e-5
+CLIENT_ENDS_SECONDS = 3.0
 Rows: TypeAlias = list[list[float]]
 
 
@@ -109,13 +111,22 @@ def opened(
     folder = tmp_path_factory.mktemp("run")
     with asyncio.Runner() as runner:
         opening = open_engine(config, places.start, workers=2, run=folder)
-        setup = runner.run(opening.__aenter__())
+        made = Opened(
+            name=request.param,
+            config=config,
+            setup=runner.run(opening.__aenter__()),
+            run=runner.run,
+            folder=folder,
+        )
         try:
-            runner.run(setup.trainer.publish())
-            runner.run(setup.trainer.save_state(folder / "first"))
-            yield Opened(name=request.param, config=config, setup=setup, run=runner.run, folder=folder)
+            made.run(made.trainer.publish())
+            made.run(made.trainer.save_state(folder / "first"))
+            yield made
         finally:
-            runner.run(opening.__aexit__(None, None, None))
+            made.run(opening.__aexit__(None, None, None))
+    del made.setup, made.run, opening, runner
+    if request.param == "tinker":  # its client's thread lets go of connections some time later
+        time.sleep(CLIENT_ENDS_SECONDS)
     gc.collect()
 
 
