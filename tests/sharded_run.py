@@ -42,6 +42,7 @@ STEPS, KEPT = 6, 3
 OPTIMIZER = OptimizerConfig(steps=STEPS, lr=3e-3, warmup=2, weight_decay=0.01, max_norm=0.5)
 LOSS = replace(CISPO_LOSS, entropy=0.01, kl=KL(weight=0.1))
 MICRO_BATCH = 2
+FILE_BYTES = 30_000
 
 
 def model_of(kind: str) -> Any:
@@ -95,14 +96,19 @@ async def finish(trainer: ShardedTrainer, folder: Path, told: list[dict[str, flo
     await trainer.publish()
     answer = await trainer.sample([5, 6, 7], SamplingOptions(max_tokens=8), key=3)
     here = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in trainer.model.parameters())
-    parts = all_gather([here])
+    parts, export = all_gather([here]), folder / "export"
+    if all(parameter.requires_grad for parameter in trainer.model.parameters()):
+        trainer.export(export, file_bytes=FILE_BYTES)
     if rank_and_world_size()[0] == 0:
-        (folder / "told.json").write_text(json.dumps({"figures": told, "answer": answer.ids, "parts": parts}))
+        files = sorted(file.name for file in export.glob("*"))
+        trainer.model.config.save_pretrained(export)
+        body = {"figures": told, "answer": answer.ids, "parts": parts, "files": files}
+        (folder / "told.json").write_text(json.dumps(body))
         torch.save(weights_of(trainer.sampler.engine.model), folder / "weights.pt")  # type: ignore[attr-defined]
 
 
 async def main(folder: Path) -> None:
-    """A whole run; one from a kept state; one in packed lines and pieces of logits; one in bfloat16; one killed."""
+    """A whole run; one from a kept state; one in packed lines and few logits; in bfloat16; offloaded; one killed."""
     trainer = trainer_of("full", recompute=True)
     await finish(trainer, folder / "full", await run(trainer, folder / "full"))
     trainer = trainer_of("lora")
@@ -114,6 +120,8 @@ async def main(folder: Path) -> None:
     gradient.MAX_LOGITS = most
     trainer = trainer_of("full", precision="bf16", recompute=True)
     await finish(trainer, folder / "mixed", await run(trainer, folder / "mixed", last=KEPT))
+    trainer = trainer_of("full", offload=True)
+    await finish(trainer, folder / "offloaded", await run(trainer, folder / "offloaded", last=KEPT))
     await run(trainer_of("full"), folder / "killed", last=KEPT + 1)
     os.kill(os.getpid(), signal.SIGKILL)
 

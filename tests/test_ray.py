@@ -263,7 +263,7 @@ def test_what_cannot_be_sent_is_said(shared):
     assert left.stop_reason == "EnvironmentFailure"
     assert "what the episode left cannot be sent" in left.error
     assert left.trajectory.score is None
-    with pytest.raises(UsageError, match=r"cannot be sent to workers \(.*lock.*Remade"):
+    with pytest.raises(UsageError, match=r"cannot be sent to workers \(.*lock.*RemoteSpec"):
         run(collect(Chat(), policy=Speaks("end"), concurrency=crew))
     with pytest.raises(WorkerFailure, match=r"^worker \d+ on .* cannot play it: ZeroDivisionError"):
         run(collect(Chat(), policy=RemoteSpec(divmod, 1, 0), concurrency=crew))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from sharded_run import KEPT, LOSS, MICRO_BATCH, OPTIMIZER, STEPS, model_of, run, samples_of, trainer_of
 from toys import TOKENIZER
@@ -68,7 +69,7 @@ def test_one_process_is_the_differentiator_and_the_optimizer(whole):
 def together(whole, tmp_path_factory):
     """What two processes under torchrun left; the state that one process kept of the adapters was there before."""
     folder = tmp_path_factory.mktemp("together")
-    for name in ("full", "lora", "lean", "mixed", "killed"):
+    for name in ("full", "lora", "lean", "mixed", "offloaded", "killed"):
         (folder / name).mkdir()
     shutil.copytree(whole["lora"][-1] / "state", folder / "lora/state")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -199,3 +200,23 @@ def test_muon_is_refused():
     config = ShardedConfig(optimizer=replace(OPTIMIZER, method="muon"))
     with pytest.raises(UsageError, match="adamw"):
         ShardedTrainer(model_of("full"), config, sampler=trainer_of("full").sampler)
+
+
+def test_two_processes_write_one_folder_of_safetensors_that_transformers_loads(together):
+    told = json.loads((together / "full/told.json").read_text())
+    folder = together / "full/export"
+    assert sorted(p.name for p in folder.glob("*")) == ["config.json", *told["files"]]
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    assert len(set(index["weight_map"].values())) == 3
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    assert torch.equal(weights_of(loaded), torch.load(together / "full/weights.pt"))
+
+
+def test_weights_in_memory_give_the_same_steps(whole, together):
+    reference, _, _, _ = whole["full"]
+    close(json.loads((together / "offloaded/told.json").read_text())["figures"], reference[:KEPT])
+
+
+def test_adapters_are_not_exported_alone(tmp_path):
+    with pytest.raises(UsageError, match="adapters are merged before"):
+        trainer_of("lora").export(tmp_path / "folder")

@@ -5,13 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
-import signal
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from benchmarks.peer import ROOT, SKYRL, made
 
+from servers import skyrl_server
 from toys import TOKENIZER, WORDS, fresh
 from wanderlust.environment import Environment, Episode
-from wanderlust.errors import ContextFull, PolicyFailure, StoreError, UsageError
+from wanderlust.errors import ContextFull, PolicyFailure, UsageError
 from wanderlust.policies.base import SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.pretrained import save_pretrained
@@ -43,15 +36,8 @@ pytest.importorskip("tinker", reason="the client is not installed: pip install '
 
 import tinker
 
-from wanderlust.training.trainers.tinker import (
-    GradientCall,
-    TinkerService,
-    TinkerTrainer,
-    attribute_failures,
-    connect_tinker,
-    gradient_calls,
-    loss_metrics,
-)
+from wanderlust.training.trainers.tinker import TinkerService, TinkerTrainer, attribute_failures, connect_tinker
+from wanderlust.training.trainers.tinker_rows import GradientCall, gradient_calls, loss_metrics
 
 
 def sample(ids: list[int], advantages: list[float], **more: Any) -> Sample:
@@ -216,40 +202,12 @@ class Letter(Environment):
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerService]:
     """SkyRL's own server on this machine's CPU, in its own environment, with the toys' model as base."""
-    python = made(SKYRL)
-    if python is None:
-        pytest.skip("SkyRL's server is not installed: make peers")
     folder = tmp_path_factory.mktemp("skyrl")
     save_pretrained(folder / "model", fresh(0), TOKENIZER)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [python, "-m", "benchmarks.peers.skyrl_server", folder / "model", str(port), folder]
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-        try:
-            _await_health(f"http://127.0.0.1:{port}", server, folder / "log")
-            yield TinkerService(
-                model=str(folder / "model"),
-                url=f"http://127.0.0.1:{port}",
-                key="tml-local",
-                rank=8,
-                averages_loss=True,
-            )
-        finally:
-            os.killpg(server.pid, signal.SIGKILL)  # its engine too; there is nothing to keep
-            server.wait()
-
-
-def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/api/v1/healthz") as answer:
-                json.load(answer)
-                return
-        except (urllib.error.URLError, ConnectionError):
-            assert server.poll() is None, log.read_text()[-2000:]
-            time.sleep(0.2)  # another process's start-up tells nobody
+    with skyrl_server(folder / "model", folder) as url:
+        yield TinkerService(
+            model=str(folder / "model"), url=url, key="tml-local", rank=8, averages_loss=True, samples_newest=True
+        )
 
 
 async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, float]]:
@@ -298,17 +256,3 @@ async def drawn(trainer: TinkerTrainer) -> list[tuple[tuple[int, ...], tuple[flo
     """Some answers; equal weights and keys give equal ones."""
     asked = [trainer.sample([2, 6 + n % 4, 3], SamplingOptions(max_tokens=1), key=derive_key(n)) for n in range(8)]
     return [(s.ids, s.logprobs) for s in await asyncio.gather(*asked)]
-
-
-@LEFT_OPEN
-def test_states_of_others_are_refused(service: TinkerService, tmp_path: Path) -> None:
-    from_elsewhere = tmp_path / "state"
-    from_elsewhere.write_bytes(os.urandom(64))
-
-    async def go() -> None:
-        async with connect_tinker(service, TOKENIZER, OPTIMIZER) as trainer:
-            await trainer.load_state(from_elsewhere)
-
-    with pytest.raises(StoreError, match="cannot read the state"):
-        asyncio.run(go())
-    gc.collect()

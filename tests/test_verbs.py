@@ -1,56 +1,52 @@
-"""The five verbs, the same promises whoever keeps them: the engine in this process, and worker processes."""
+"""What every engine's trainer promises: sample, forward-backward, optimizer step, publish, save, load.
+
+The engines are opened as a run opens them. Tinker's runs where `make peers` has installed SkyRL's server.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import partial
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 import torch
 
-from toys import TOKENIZER, Twice, fresh
+from servers import ENGINES, Places, open_places
+from toys import TOKENIZER, fresh
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.policies.local import SamplingOptions
+from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.lora import adapt, merge_adapter
 from wanderlust.training import losses
-from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig, TrainConfig
-from wanderlust.training.optimizer import weights_of
+from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
+from wanderlust.training.gradient import GradientComputer
+from wanderlust.training.models import load_trainable
+from wanderlust.training.optimizer import TrainableWeights
+from wanderlust.training.run_report import policy_sentence
 from wanderlust.training.tiny_model import ModelShape, fresh_model
-from wanderlust.training.trainers.in_process import InProcessTrainer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
-from wanderlust.training.trainers.replica import Replica
+from wanderlust.training.trainers.base import SupportsEMA
+from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
 
-Engine: TypeAlias = InProcessTrainer | ProcessPoolTrainer
-CONFIG = OptimizerConfig(steps=20, lr=1e-2, warmup=1)
-PROMPT = [1, 6]
-LONG = SamplingOptions(max_tokens=24)
-
-
-def embedded(model: Any = None, **settings: Any) -> InProcessTrainer:
-    return InProcessTrainer(fresh(0) if model is None else model, TOKENIZER, CONFIG, **settings)
-
-
-def pool() -> ProcessPoolTrainer:
-    play = TrainConfig(algorithm=algorithm("cispo"), max_tokens=1, implementation="transformers")
-    return ProcessPoolTrainer(partial(Replica, fresh(0), TOKENIZER, Twice(), config=play), fresh(0), CONFIG, count=1)
-
-
-@pytest.fixture(params=[embedded, pool], ids=["embedded", "pool"])
-def trainer(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    one_thread()
-    made: Engine = request.param()
-    with made:
-        yield made
+# Tinker's own client leaves connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+PROMPT, DRAW = [1, 6], SamplingOptions(max_tokens=1)
+LOSS = losses.GRPO_LOSS
+NEAR = 1e-5
+CLIENT_ENDS_SECONDS = 3.0
+Rows: TypeAlias = list[list[float]]
 
 
 def sample(*ids: int, advantage: float = 1.0, group: int = -1) -> Sample:
@@ -60,104 +56,314 @@ def sample(*ids: int, advantage: float = 1.0, group: int = -1) -> Sample:
     return Sample(ids=list(ids), mask=mask, logprobs=values[0], advantages=values[1], group=group)
 
 
-BATCH = [sample(1, 6, 7, 8, group=0), sample(1, 7, 9, group=1), sample(1, 8, 8, 8, 6, group=2), sample(1, 9, group=3)]
+BATCH = [
+    sample(1, 6, 7, 8, group=0),
+    sample(1, 7, 9, advantage=-1.0, group=1),
+    sample(1, 8, 8, 8, 6, group=2),
+    sample(1, 9, group=3),
+]
 
 
-async def update(trainer: Engine, batch: list[Sample] = BATCH) -> dict[str, float]:
-    seen = await trainer.forward_backward(batch, losses.CISPO_LOSS)
-    return {**seen, **await trainer.optim_step()}
+@dataclass(slots=True, kw_only=True)
+class Opened:
+    """An engine in a loop of its own; every test begins at its first weights."""
+
+    name: str
+    config: TrainConfig
+    setup: TrainingSetup
+    run: Any
+    """Runs a coroutine."""
+    folder: Path
+
+    @property
+    def trainer(self) -> Any:
+        return self.setup.trainer
+
+    async def update(self, batch: Sequence[Sample] = BATCH) -> dict[str, float]:
+        seen = await self.trainer.forward_backward(batch, LOSS)
+        return {**seen, **await self.trainer.optim_step()}
+
+    async def logprobs(self) -> Rows:
+        """What the newest weights say to the batch."""
+        rows: Rows = await self.trainer.compute_logprobs(BATCH, LOSS)
+        return rows
+
+    async def handed_out(self, *, averaged: bool = False) -> Rows:
+        """What the model that the engine hands out says to the batch."""
+        model = merge_adapter(await self.setup.whole_model(averaged=averaged)).requires_grad_(True)
+        return GradientComputer(model, loss=LOSS).compute_logprobs(BATCH)
+
+    async def drawn(self, keys: Sequence[int] = range(12)) -> list[Any]:
+        return await asyncio.gather(*(self.trainer.sample(PROMPT, DRAW, key=key) for key in keys))
 
 
-async def answer(trainer: Engine, key: int = 5) -> tuple[tuple[int, ...], tuple[float, ...], int]:
-    found = await trainer.sample(PROMPT, LONG, key=key)
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with open_places(tmp_path_factory.mktemp("places")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=[name for name in ENGINES if name != "vllm-stale"])
+def opened(
+    request: pytest.FixtureRequest, places: Places, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Opened]:
+    config = places.settings(request.param, lr=1e-2, lr_warmup_steps=1)
+    folder = tmp_path_factory.mktemp("run")
+    with asyncio.Runner() as runner:
+        opening = open_engine(config, places.start, workers=2, run=folder)
+        made = Opened(
+            name=request.param,
+            config=config,
+            setup=runner.run(opening.__aenter__()),
+            run=runner.run,
+            folder=folder,
+        )
+        try:
+            made.run(made.trainer.publish())
+            made.run(made.trainer.save_state(folder / "first"))
+            yield made
+        finally:
+            made.run(opening.__aexit__(None, None, None))
+    del made.setup, made.run, opening, runner
+    if request.param == "tinker":  # its client's thread lets go of connections some time later
+        time.sleep(CLIENT_ENDS_SECONDS)
+    gc.collect()
+
+
+@pytest.fixture
+def engine(opened: Opened) -> Opened:
+    opened.run(opened.trainer.load_state(opened.folder / "first"))
+    return opened
+
+
+def reference(engine: Opened, places: Places) -> LocalLearner:
+    """The same weights and optimizer, without a sampler."""
+    model, _ = load_trainable(engine.config, places.start)
+    return LocalLearner(model, engine.config.rl_optimizer)
+
+
+def near(ours: Rows, theirs: Rows, *, within: float = NEAR) -> bool:
+    pairs = zip(chain.from_iterable(ours), chain.from_iterable(theirs), strict=True)
+    return max(abs(a - b) for a, b in pairs) <= within
+
+
+def test_answers_are_those_of_the_weights_published_last(engine: Opened) -> None:
+    async def story() -> None:
+        trainer = engine.trainer
+        version = trainer.version
+        before = await engine.drawn()
+        assert {one.version for one in before} == {version}
+        figures = await engine.update()
+        assert figures["grad_norm"] > 0 or engine.name == "tinker"  # a service may not tell
+        assert figures["tokens"] == sum(len(s.ids) for s in BATCH)
+        if engine.name == "tinker":  # this service samples from the weights that learn: what is asked waits
+            asked = asyncio.create_task(engine.drawn())
+            assert not (await asyncio.wait([asked], timeout=0.5))[0]
+            await trainer.publish()
+            assert {one.version for one in await asked} == {version + 1}
+            return
+        same = await engine.drawn()
+        assert [one.ids for one in same] == [one.ids for one in before]
+        for one, other in zip(same, before, strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=NEAR)
+        assert await trainer.publish() == version + 1 == trainer.version
+        after = await engine.drawn()
+        assert {one.version for one in after} == {version + 1}
+        assert max(abs(a.logprobs[0] - b.logprobs[0]) for a, b in zip(after, before, strict=True)) > 1e-4
+
+    engine.run(story())
+
+
+def test_tokens_are_drawn_with_the_trainers_own_probabilities(engine: Opened) -> None:
+    async def story() -> None:
+        await engine.update()
+        await engine.trainer.publish()
+        drawn = await engine.drawn()
+        rows = [sample(*PROMPT, *one.ids) for one in drawn]
+        read = await engine.trainer.compute_logprobs(rows, LOSS)
+        for one, row in zip(drawn, read, strict=True):
+            assert one.logprobs == pytest.approx(row[len(PROMPT) :], abs=NEAR)
+
+    engine.run(story())
+
+
+def test_a_step_is_that_of_the_reference(engine: Opened, places: Places) -> None:
+    async def story(own: LocalLearner) -> None:
+        assert near(await engine.logprobs(), await own.compute_logprobs(BATCH, LOSS))
+        for _ in range(3):
+            seen, wanted = await engine.trainer.forward_backward(BATCH, LOSS), await own.forward_backward(BATCH, LOSS)
+            wanted.pop("entropy")
+            assert {name: seen[name] for name in wanted} == pytest.approx(wanted, abs=1e-4, rel=1e-4)
+            taken, step = await engine.trainer.optim_step(), await own.optim_step()
+            if engine.name == "tinker":  # its adapter begins with other random values: the same function, another path
+                return
+            assert taken == pytest.approx(step, rel=1e-4)
+            assert near(await engine.logprobs(), await own.compute_logprobs(BATCH, LOSS))
+
+    with reference(engine, places) as own:
+        engine.run(story(own))
+
+
+def test_a_batch_in_pieces_is_the_whole_batch(engine: Opened) -> None:
+    async def story() -> None:
+        await engine.update()
+        whole = await engine.logprobs()
+        await engine.trainer.load_state(engine.folder / "first")
+        totals = BatchTotals.of(BATCH, LOSS)
+        for piece in (BATCH[:1], [], BATCH[1:]):
+            figures = await engine.trainer.forward_backward(piece, LOSS, totals=totals)
+            assert figures["tokens"] == sum(len(s.ids) for s in piece)
+        await engine.trainer.optim_step()
+        assert near(await engine.logprobs(), whole)
+
+    engine.run(story())
+
+
+def test_nothing_to_learn_from_changes_nothing_and_a_step_needs_a_gradient(engine: Opened) -> None:
+    async def story() -> None:
+        before = await engine.logprobs()
+        assert (await engine.update([]))["grad_norm"] == 0
+        assert near(await engine.logprobs(), before, within=0)
+        with pytest.raises(UsageError, match="optim_step comes after forward_backward"):
+            await engine.trainer.optim_step()
+        assert (await engine.update())["lr"] == pytest.approx(engine.config.rl_optimizer.lr_at(1))
+
+    engine.run(story())
+
+
+def test_what_is_no_number_changes_nothing_but_the_schedule(engine: Opened) -> None:
+    async def story() -> None:
+        before, broken = await engine.logprobs(), [sample(1, 6, advantage=1e60)]
+        assert (await engine.update(broken))["skipped"] == 1
+        assert near(await engine.logprobs(), before, within=0)
+        figures = await engine.update()
+        assert "skipped" not in figures
+        assert not near(await engine.logprobs(), before, within=1e-4)
+
+    engine.run(story())
+
+
+def test_a_saved_state_goes_on_to_the_same_weights(engine: Opened) -> None:
+    async def on(steps: int) -> Rows:
+        for _ in range(steps):
+            await engine.update()
+            if isinstance(engine.trainer, SupportsEMA):
+                engine.trainer.update_ema(0.9)
+            await engine.trainer.publish()
+        return await engine.logprobs()
+
+    async def averaged() -> Rows:
+        if not isinstance(engine.trainer, SupportsEMA):
+            return []
+        return await engine.handed_out(averaged=True)
+
+    async def story() -> None:
+        within = NEAR if engine.name == "tinker" else 0.0
+        middle, version = await on(2), engine.trainer.version
+        await engine.trainer.save_state(engine.folder / "middle")
+        straight, average = await on(3), await averaged()
+        await engine.trainer.load_state(engine.folder / "middle")
+        assert engine.trainer.version == version
+        assert {one.version for one in await engine.drawn()} == {version}
+        assert near(await engine.logprobs(), middle, within=within)
+        assert near(await on(3), straight, within=within)
+        if isinstance(engine.trainer, SupportsEMA):
+            assert near(await averaged(), average, within=within)
+            await engine.trainer.use_ema()
+            assert near(await engine.logprobs(), average)
+            assert not near(average, straight, within=1e-3)
+
+    engine.run(story())
+
+
+def test_states_of_others_are_refused_in_a_line_and_nothing_changes(engine: Opened, tmp_path: Path) -> None:
+    (tmp_path / "noise").write_bytes(os.urandom(64))
+    (tmp_path / "folder").mkdir()
+    other = fresh_model(TOKENIZER, ModelShape(width=16, layers=1, heads=2, inner=32, positions=32), seed=0)
+    TrainableWeights(other, OptimizerConfig(steps=1, lr=1e-3)).save(tmp_path / "other")
+
+    async def story() -> None:
+        await engine.update()
+        before = await engine.logprobs()
+        for name in ("noise", "folder", "other", "missing"):
+            with pytest.raises(StoreError) as refused:
+                await engine.trainer.load_state(tmp_path / name)
+            assert "\n" not in str(refused.value)
+            assert str(tmp_path) in str(refused.value)
+        assert near(await engine.logprobs(), before, within=0)
+        await engine.update()
+        await engine.trainer.publish()
+
+    engine.run(story())
+
+
+def test_it_samples_while_it_learns(engine: Opened) -> None:
+    async def story() -> None:
+        published = engine.trainer.version
+        expected = await engine.drawn(range(24))
+        learning = asyncio.create_task(engine.update())
+        meanwhile = await engine.drawn(range(24))
+        await learning
+        await engine.trainer.publish()
+        assert {one.version for one in meanwhile} == {published}
+        assert [one.ids for one in meanwhile] == [one.ids for one in expected]
+        for one, other in zip(meanwhile, expected, strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=NEAR)
+
+    engine.run(story())
+
+
+def test_the_model_that_is_handed_out_is_the_one_that_learns(engine: Opened) -> None:
+    async def story() -> None:
+        for _ in range(2):
+            await engine.update()
+        assert near(await engine.handed_out(), await engine.logprobs())
+
+    engine.run(story())
+
+
+def test_a_service_that_hands_out_no_weights_says_where_they_are(engine: Opened, tmp_path: Path) -> None:
+    if engine.name != "tinker":
+        pytest.skip("no service")
+
+    async def story() -> None:
+        archives, engine.trainer.archives = engine.trainer.archives, None
+        try:
+            assert await engine.setup.whole_model() is None
+            await save_checkpoint(tmp_path / "rl", engine.config, engine.setup)
+        finally:
+            engine.trainer.archives = archives
+        assert not (tmp_path / "rl").exists()
+
+    engine.run(story())
+    (place,) = (file.read_text().strip() for file in engine.folder.rglob(SERVICE_PLACE_FILE))
+    assert place.startswith("tinker://")
+    assert place in policy_sentence({"policy_checkpoint": "rl", "service_weights": place})
+
+
+def embedded(model: Any = None) -> InProcessTrainer:
+    one_thread()
+    config = OptimizerConfig(steps=20, lr=1e-2, warmup=1)
+    return InProcessTrainer(fresh(0) if model is None else model, TOKENIZER, config)
+
+
+async def update(trainer: InProcessTrainer) -> None:
+    await trainer.forward_backward(BATCH, LOSS)
+    await trainer.optim_step()
+
+
+async def answer(trainer: InProcessTrainer, key: int = 5) -> tuple[tuple[int, ...], tuple[float, ...], int]:
+    found = await trainer.sample(PROMPT, SamplingOptions(max_tokens=24), key=key)
     return found.ids, found.logprobs, found.version
 
 
-def test_answers_are_those_of_the_published_weights(trainer: Engine) -> None:
-    async def story() -> None:
-        version = await trainer.publish()
-        ids, logprobs, drawn_by = await answer(trainer)
-        assert drawn_by == version == trainer.version
-        figures = await update(trainer)
-        assert figures["grad_norm"] > 0
-        assert figures["tokens"] == sum(len(s.ids) for s in BATCH)
-        same_ids, same, _ = await answer(trainer)  # the newest weights are not published yet
-        assert (same_ids, same) == (ids, pytest.approx(logprobs, abs=1e-5))
-        assert await trainer.publish() == version + 1
-        _, changed, drawn_by = await answer(trainer)
-        assert drawn_by == version + 1
-        assert abs(changed[0] - logprobs[0]) > 1e-4
-
-    asyncio.run(story())
+@pytest.fixture
+def trainer() -> Iterator[InProcessTrainer]:
+    with embedded() as made:
+        yield made
 
 
-def test_a_batch_in_pieces_is_the_whole_batch(trainer: Engine) -> None:
-    async def story() -> None:
-        totals = BatchTotals.of(BATCH, losses.CISPO_LOSS)
-        for piece in (BATCH[:1], BATCH[1:]):
-            await trainer.forward_backward(piece, losses.CISPO_LOSS, totals=totals)
-        await trainer.optim_step()
-
-    asyncio.run(story())
-    with embedded() as whole:
-        asyncio.run(update(whole))
-        torch.testing.assert_close(weights_of(trainer.model), weights_of(whole.model), rtol=1e-4, atol=1e-5)
-
-
-def test_what_is_no_number_changes_nothing_but_the_schedule(trainer: Engine) -> None:
-    async def story() -> None:
-        before = weights_of(trainer.model)
-        assert (await update(trainer, [sample(1, 6, advantage=1e60)]))["skipped"] == 1
-        assert torch.equal(weights_of(trainer.model), before)
-        assert trainer.weights.optimizer.taken == 1
-        with pytest.raises(UsageError, match="comes after forward_backward"):
-            await trainer.optim_step()
-        assert (await update(trainer, []))["grad_norm"] == 0
-
-    asyncio.run(story())
-
-
-def test_a_saved_state_goes_on_bit_for_bit_and_no_other_model_takes_it(trainer: Engine, tmp_path: Path) -> None:
-    async def on(steps: int) -> torch.Tensor:
-        for _ in range(steps):
-            await update(trainer)
-            trainer.update_ema(0.9)
-            await trainer.publish()
-        return torch.cat([weights_of(trainer.model), trainer.weights.ema_weights])
-
-    async def story() -> None:
-        middle = await on(2)
-        await trainer.save_state(tmp_path / "state")
-        straight = await on(3)
-        await trainer.load_state(tmp_path / "state")
-        assert trainer.version == 2
-        assert (await answer(trainer))[2] == 2
-        assert torch.equal(torch.cat([weights_of(trainer.model), trainer.weights.ema_weights]), middle)
-        assert torch.equal(await on(3), straight)
-        await trainer.use_ema()
-        assert torch.equal(weights_of(trainer.model), trainer.weights.ema_weights)
-
-    asyncio.run(story())
-    other = fresh_model(TOKENIZER, ModelShape(width=16, layers=1, heads=2, inner=32, positions=32), seed=0)
-    with embedded(other) as small, pytest.raises(StoreError, match="another model"):
-        asyncio.run(small.load_state(tmp_path / "state"))
-
-
-def test_looking_says_what_the_newest_weights_would_have_said(trainer: Engine) -> None:
-    async def story() -> list[list[float]]:
-        await update(trainer)
-        return await trainer.compute_logprobs(BATCH, losses.CISPO_LOSS)
-
-    for one, seen in zip(BATCH, asyncio.run(story()), strict=True):
-        logits = trainer.model(torch.tensor([one.ids])).logits[0, :-1].log_softmax(-1)
-        wanted = [logits[i, token].item() for i, token in enumerate(one.ids[1:])]
-        assert seen == pytest.approx([0.0, *wanted], abs=1e-5)
-
-
-def test_an_answer_under_way_keeps_what_it_was_drawn_with(trainer: Engine) -> None:
-    if isinstance(trainer, ProcessPoolTrainer):
-        pytest.skip("the pool plays in rounds")
-
+def test_an_answer_under_way_keeps_what_it_was_drawn_with(trainer: InProcessTrainer) -> None:
     async def story() -> None:
         await trainer.publish()
         lengths = [len((await answer(trainer, key))[0]) for key in range(30)]

@@ -1,10 +1,12 @@
-"""Sampling tokens over HTTP and publishing adapters, against our own server: vLLM's routes without a GPU."""
+"""Sampling tokens over HTTP and publishing adapters, against our own server: vLLM's routes without a GPU; SGLang's."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 
 import peft
 import pytest
@@ -17,13 +19,14 @@ from templates import tokenizer_with
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import PolicyFailure, StoreError, UsageError
 from wanderlust.policies import endpoint
-from wanderlust.policies.base import SamplingOptions
+from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.lora import adapt, save_adapter, with_adapter
+from wanderlust.policies.sglang import SGLang
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm import VLLM
 from wanderlust.runner.engine import rollout
-from wanderlust.serving.http import AgentServer
+from wanderlust.serving.http import AgentServer, start_app, url_of
 from wanderlust.serving.local_models import adapter_loader, make_served_model
 from wanderlust.serving.model_api import MAX_ADAPTERS, ModelAPI
 from wanderlust.training.tiny_model import ModelShape, fresh_model
@@ -257,3 +260,74 @@ def test_inexact_answers_are_failures(monkeypatch, answer, why):
     with pytest.raises(PolicyFailure, match=why):
         asyncio.run(go())
     assert len(asked) == endpoint.MAX_ATTEMPTS
+
+
+def told(ids: list[int], *, prompt: int, finish: str = "stop") -> dict[str, Any]:
+    """An answer of SGLang's `/generate`, as its documentation has it."""
+    logprobs = [[-0.25 * (n + 1), token, None] for n, token in enumerate(ids)]
+    info = {"id": "1", "finish_reason": {"type": finish}, "prompt_tokens": prompt, "weight_version": "default"}
+    info |= {"completion_tokens": len(ids), "cached_tokens": 0, "output_token_logprobs": logprobs}
+    return {"text": "said", "output_ids": ids, "meta_info": info}
+
+
+DONE = {"success": True, "message": "", "error_message": ""}
+CONVERSATION: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("/generate", {"input_ids": [1, 2, 3], "return_logprob": True}, told([7, 8], prompt=3)),
+    ("/load_lora_adapter", {"lora_path": "/adapter"}, {**DONE, "loaded_adapters": {}}),
+    ("/generate", {"input_ids": [1, 2, 3]}, told([9], prompt=3, finish="length")),
+    ("/pause_generation", {"mode": "retract"}, {"status": "ok"}),
+    ("/update_weights_from_disk", {"model_path": "/weights", "weight_version": "5", "flush_cache": True}, DONE),
+    ("/continue_generation", {}, {"status": "ok"}),
+    ("/pause_generation", {"mode": "retract"}, {"status": "ok"}),
+    ("/update_weights_from_disk", {"model_path": "/none"}, {"success": False, "message": "no such folder"}),
+    ("/continue_generation", {}, {"status": "ok"}),
+    ("/unload_lora_adapter", {}, DONE),
+]
+"""Path, some of what must be sent there, and the answer."""
+
+
+def test_sglang_is_spoken_to_as_its_documentation_says() -> None:
+    """A written conversation, replayed: no real server took part."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    async def replay(request: web.Request) -> web.Response:
+        path, wanted, answer = CONVERSATION[len(asked)]
+        body = await request.json()
+        asked.append((request.path, body))
+        assert request.path == path
+        assert {name: body.get(name) for name in wanted} == wanted
+        return web.json_response(answer)
+
+    async def story() -> None:
+        app = web.Application()
+        app.router.add_post("/{call}", replay)
+        runner = await start_app(app, "127.0.0.1", 0)
+        sampling = SamplingOptions(max_tokens=4, stop=("end",))
+        async with SGLang(f"{url_of(runner)}/v1", "base", ends=frozenset({2})) as client:
+            first = await client.sample([1, 2, 3], sampling, key=2**63 + 5)
+            assert first == SampledTokens(ids=(7, 8), logprobs=(-0.25, -0.5), finish="stop", version=0)
+            assert await client.publish(Path("/adapter")) == 1
+            second = await client.sample([1, 2, 3], sampling, key=6)
+            assert (second.ids, second.finish, second.version) == ((9,), "length", 1)
+            assert await client.load_weights(Path("/weights"), version=5) == 5
+            with pytest.raises(PolicyFailure, match="update_weights_from_disk failed: no such folder"):
+                await client.load_weights(Path("/none"))
+            assert client.version == 5
+            await client.close()
+        await runner.cleanup()
+
+    asyncio.run(story())
+    for wrong, why in (
+        (told([5], prompt=4), "the server read 4 ids and was sent 1"),
+        (told([], prompt=1), "no token ids with log-probabilities"),
+        (told([5], prompt=1, finish="abort"), "the answer ended as 'abort'"),
+        ({"text": "said"}, "no token ids with log-probabilities"),
+    ):
+        with pytest.raises(PolicyFailure, match=why):
+            SGLang("http://127.0.0.1:9/v1", "base")._read(json.dumps(wrong).encode(), [4], 0)
+    assert [path for path, _ in asked] == [path for path, _, _ in CONVERSATION]
+    params = asked[0][1]["sampling_params"]
+    assert (params["max_new_tokens"], params["temperature"], params["sampling_seed"]) == (4, 1.0, 5)
+    assert (params["stop"], params["stop_token_ids"], params["no_stop_trim"]) == (["end"], [2], True)
+    assert "lora_path" not in asked[0][1]
+    assert asked[2][1]["lora_path"] == asked[1][1]["lora_name"] == asked[-1][1]["lora_name"]

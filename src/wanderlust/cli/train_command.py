@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
+from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import GIVEN, PositiveInt
 from wanderlust.cli.output import print_json, print_result
@@ -65,8 +66,23 @@ class ResumeOptions:
     previous_state: bool = False
     """With --resume: go on from the state saved before the last one, which is damaged."""
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """As `resume_training` takes them."""
+        return {"accept_changes": self.accept_changes, "previous_state": self.previous_state}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions(WorkerOptions):
+    """Where the rollouts of a training run are played; no setting of the run."""
+
+    workers: PositiveInt | None = None
+    """Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU."""
+
 
 DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS, DEFAULT_RESUME_OPTIONS = TrainOptions(), StartOptions(), ResumeOptions()
+DEFAULT_PROCESS_OPTIONS = ProcessOptions()
 
 
 def train_command(
@@ -78,7 +94,7 @@ def train_command(
     train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
     out: Path | None = None,
     resume_options: ResumeOptions = DEFAULT_RESUME_OPTIONS,
-    workers: PositiveInt | None = None,
+    process_options: ProcessOptions = DEFAULT_PROCESS_OPTIONS,
     logger: tuple[str, ...] = (),
     json: bool = False,
 ) -> None:
@@ -92,8 +108,6 @@ def train_command(
         A run or checkpoint folder, smollm2, or fresh: a new small model that first imitates the environment's teacher.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
-    workers:
-        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU.
     logger:
         Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
     json:
@@ -102,11 +116,11 @@ def train_command(
     check_logger_names(logger)
     new, resume, preset = None, resume_options.resume, start_options.preset
     if resume is not None:
-        asked = (env, policy, out, train_options, start_options)
+        asked = (env, policy, out, replace(train_options, engine_url=DEFAULT_TRAIN_OPTIONS.engine_url), start_options)
         if asked != (None, None, None, DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS):
             raise UsageError(
                 "--resume goes on as the run was begun: leave out everything but --accept-changes, "
-                "--previous-state, --workers, --logger and --json"
+                "--previous-state, --engine-url, --workers, --ray-workers, --ray-address, --logger and --json"
             )
         folder = run_of_recipe(resume, "train").path
     else:
@@ -121,11 +135,11 @@ def train_command(
         if new is None:
             result = resume_training(
                 folder,
-                workers=workers,
+                **asdict(process_options),
                 loggers=logger,
                 progress=progress,
-                accept_changes=resume_options.accept_changes,
-                previous_state=resume_options.previous_state,
+                **resume_options.arguments,
+                engine_url=train_options.engine_url or None,
             )
         else:
             result = train(
@@ -134,7 +148,7 @@ def train_command(
                 config=new,
                 out=folder,
                 resume=False,
-                workers=workers,
+                **asdict(process_options),
                 loggers=logger,
                 progress=progress,
                 command=_command_words(new, preset, train_options),

@@ -119,6 +119,10 @@ class Renderer:
         self._results = lru_cache(TEXT_CACHE_ENTRIES)(self._results_after)
         self._opening = lru_cache(TEXT_CACHE_ENTRIES)(lambda messages: self.encode(self.text(messages)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is remembered stays here."""
+        return type(self), (self.tokenizer,)
+
     def start(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Render a whole context that asks for an answer. PolicyFailure where the template refuses it."""
         if not tools:

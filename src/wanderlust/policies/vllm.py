@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.policies.base import SampledTokens, SamplingOptions
@@ -72,6 +73,9 @@ class VLLM(HttpConnection):
     line, after as many attempts as an `Endpoint` makes; `async with` holds its connections open.
     """
 
+    kind = "vLLM"
+    """The server's name in messages."""
+
     def __init__(
         self,
         url: str,
@@ -106,24 +110,37 @@ class VLLM(HttpConnection):
         version, body = self.version, self._body(prompt, sampling, key=key)
 
         def read(answer: bytes) -> SampledTokens:
-            try:
-                (choice,) = _answers.decode(answer).choices
-            except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
-                raise PolicyFailure(f"no token ids with log-probabilities: {error}") from error
-            ids, logprobs = tuple(choice.token_ids), tuple(choice.logprobs.token_logprobs)
-            if choice.prompt_token_ids != list(prompt):
-                raise PolicyFailure("the server read other ids than it was sent")
-            if not ids or len(ids) != len(logprobs):
-                raise PolicyFailure(f"{len(ids)} token ids with {len(logprobs)} log-probabilities")
-            if choice.finish_reason not in ("stop", "length"):
-                raise PolicyFailure(f"the answer ended as {choice.finish_reason!r}")
-            return SampledTokens(ids=ids, logprobs=logprobs, finish=choice.finish_reason, version=version)
+            return self._read(answer, prompt, version)
 
         def adapt(refusal: Refusal) -> bytes | None:  # what remains of the context is sampled, as a local engine does
             fits = refusal.context_full and 0 < refusal.room < sampling.max_tokens
             return self._body(prompt, replace(sampling, max_tokens=refusal.room), key=key) if fits else None
 
-        return await self.ask(self.url, body, draw=f"{key}", read=read, adapt=adapt)
+        return await self.ask(self._sampling_url, body, draw=f"{key}", read=read, adapt=adapt)
+
+    @property
+    def root(self) -> URL:
+        """The server's address without `/v1`."""
+        return self.url.parent.parent
+
+    @property
+    def _sampling_url(self) -> URL:
+        return self.url
+
+    def _read(self, answer: bytes, prompt: Sequence[int], version: int) -> SampledTokens:
+        """The answer to `prompt` by the weights of `version`. PolicyFailure where it is not exact."""
+        try:
+            (choice,) = _answers.decode(answer).choices
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
+            raise PolicyFailure(f"no token ids with log-probabilities: {error}") from error
+        ids, logprobs = tuple(choice.token_ids), tuple(choice.logprobs.token_logprobs)
+        if choice.prompt_token_ids != list(prompt):
+            raise PolicyFailure("the server read other ids than it was sent")
+        if not ids or len(ids) != len(logprobs):
+            raise PolicyFailure(f"{len(ids)} token ids with {len(logprobs)} log-probabilities")
+        if choice.finish_reason not in ("stop", "length"):
+            raise PolicyFailure(f"the answer ended as {choice.finish_reason!r}")
+        return SampledTokens(ids=ids, logprobs=logprobs, finish=choice.finish_reason, version=version)
 
     def release(self, session: str) -> None:
         """Nothing is kept per conversation."""
@@ -138,7 +155,7 @@ class VLLM(HttpConnection):
         newest = self.version + 1 if version is None else version
         self._loads += 1
         name = f"{self._name}-{self._loads}"
-        await self._adapter("load", {"lora_name": name, "lora_path": _place(folder)})
+        await self._adapter("load", {"lora_name": name, "lora_path": server_path(folder)})
         self.model, self.version = name, newest
         self._loaded.append(name)
         while len(self._loaded) > 2:
@@ -153,7 +170,7 @@ class VLLM(HttpConnection):
         Prefixes that were cached under the old weights are forgotten.
         """
         newest = self.version + 1 if version is None else version
-        reload = {"method": "reload_weights", "kwargs": {"weights_path": _place(folder)}}
+        reload = {"method": "reload_weights", "kwargs": {"weights_path": server_path(folder)}}
         await self._control("pause?mode=keep")
         try:
             await self._control("collective_rpc", reload)
@@ -182,7 +199,7 @@ class VLLM(HttpConnection):
                 return msgspec.json.decode(await answer.read(), type=_Models).data[0].id
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, IndexError) as error:
             why = one_line(str(error)) or type(error).__name__
-            raise PolicyFailure(f"no vLLM server answers at {address}: {why}") from error
+            raise PolicyFailure(f"no {self.kind} server answers at {address}: {why}") from error
 
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """Ids that the server reads a prompt as. PolicyFailure for a server that does not tell."""
@@ -241,7 +258,7 @@ class VLLM(HttpConnection):
 
     async def _control(self, call: str, body: Mapping[str, Any] | None = None) -> None:
         """One of the calls beside `/v1`, for servers in development mode."""
-        url = self.url.parent.parent.joinpath(call.partition("?")[0]).with_query(call.partition("?")[2])
+        url = self.root.joinpath(call.partition("?")[0]).with_query(call.partition("?")[2])
         await self.ask(url, msgspec.json.encode(body or {}), draw=call, read=bytes)
 
     def _body(self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int) -> bytes:
@@ -263,6 +280,6 @@ class VLLM(HttpConnection):
         return msgspec.json.encode(body)
 
 
-def _place(folder: Path) -> str:
+def server_path(folder: Path) -> str:
     """Where the server finds the folder."""
     return str(folder.absolute())

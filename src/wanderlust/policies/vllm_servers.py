@@ -336,15 +336,21 @@ async def start_vllm_servers(
 
 @asynccontextmanager
 async def find_vllm_servers(
-    urls: Sequence[str], *, api_key: str | None, end_ids: frozenset[int], concurrency: int
+    urls: Sequence[str],
+    *,
+    api_key: str | None,
+    end_ids: frozenset[int],
+    concurrency: int,
+    kind: type[VLLM] = VLLM,
 ) -> AsyncIterator[VLLMServers]:
     """Servers that run already, at these addresses, which end in `/v1`; each one's first model is sampled.
 
+    `kind` is their client: `VLLM`, or a subclass for servers with another API.
     PolicyFailure where one does not answer.
     """
     clients = []
     for url in urls:
-        client = VLLM(url, "", api_key=api_key, ends=end_ids, concurrency=concurrency)
+        client = kind(url, "", api_key=api_key, ends=end_ids, concurrency=concurrency)
         client.model = client.base = await client.first_model()
         clients.append(client)
     async with _watched(VLLMServers(clients), clients) as servers:

@@ -36,6 +36,8 @@ FIRST_RETRY_SECONDS = 0.5
 """Pause before the first retry of a transient failure; doubles with each further one."""
 
 
+DEFAULT_CONCURRENCY = 64
+"""Episodes at once, where nothing else is asked for."""
 REPEAT_SEED_STEP = 1_000_003
 """Added to the seed each time a task is repeated in the same stream, so that its episode differs."""
 
@@ -362,7 +364,7 @@ async def open_worker_pool(
     settings: RolloutSettings,
     jobs: Iterable[RolloutJob],
     *,
-    concurrency: int | WorkerBackend = 64,
+    concurrency: int | WorkerBackend = DEFAULT_CONCURRENCY,
     whole_groups: bool = False,
 ) -> AsyncIterator[WorkerPool]:
     """Open a pool that gives episodes as they finish; jobs are pulled lazily, so an endless stream is fine.
@@ -395,7 +397,7 @@ async def rollouts(
     *,
     rubric: RubricLike | None = None,
     group_size: int = 1,
-    concurrency: int | WorkerBackend = 64,
+    concurrency: int | WorkerBackend = DEFAULT_CONCURRENCY,
     retries: int = 1,
     seed: int = 0,
     limits: Limits | None = None,
@@ -423,7 +425,7 @@ async def play_groups(
     *,
     rubric: RubricLike | None = None,
     group_size: int = 1,
-    concurrency: int | WorkerBackend = 64,
+    concurrency: int | WorkerBackend = DEFAULT_CONCURRENCY,
     seed: int = 0,
 ) -> list[Group]:
     """Play like `rollouts`, and return all groups in the order of the tasks, which must end."""

@@ -75,7 +75,7 @@ def serialize_settings(settings: RolloutSettings) -> bytes:
     except EnvironmentFailure as failure:
         raise UsageError(
             f"the environment, the policy or the rubric cannot be sent to workers ({one_line(str(failure))}): "
-            "hand over Remade(make, ...), which is made there"
+            "hand over RemoteSpec(make, ...), which is made there"
         ) from failure
 
 
@@ -125,7 +125,8 @@ class _Part:
     settings: RolloutSettings
     exit_stack: AsyncExitStack
     """Closes the policies."""
-    running: set[asyncio.Task[Any]] = field(default_factory=set)
+    running: dict[tuple[str, int, int], asyncio.Task[Any]] = field(default_factory=dict)
+    """By task, seed and sample."""
 
 
 class RayWorker:
@@ -151,22 +152,28 @@ class RayWorker:
 
     async def run_job(self, number: int, job: RolloutJob) -> bytes:
         """Run and score one episode."""
-        part = self._parts[number]
+        part, place = self._parts[number], (job.task.id, job.seed, job.sample_index)
+        before = part.running.get(place)
+        if before is not None:  # the same episode, which the caller has given up and begins anew
+            before.cancel()
+            await asyncio.gather(before, return_exceptions=True)
         episode = asyncio.create_task(part.settings.run_with_retries(job))
-        part.running.add(episode)
+        part.running[place] = episode
         try:
             return serialize_rollout(await episode)
         finally:
-            part.running.discard(episode)
+            if part.running.get(place) is episode:
+                del part.running[place]
 
     async def drop_settings(self, number: int) -> None:
         """Cancel the episodes of these settings, wait for their end and forget the settings."""
         part = self._parts.pop(number, None)
         if part is None:
             return
-        for episode in part.running:
+        running = list(part.running.values())
+        for episode in running:
             episode.cancel()
-        await asyncio.gather(*part.running, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         await part.exit_stack.aclose()
 
 
@@ -250,9 +257,13 @@ class RayBackend:
                     worker = await self._free()
                 self.restarted += life > 0
                 worker.busy += 1
+                playing = worker.actor.run_job.remote(number, job)
                 try:
                     with track(f"worker {worker.pid} on {worker.address}"):
-                        return deserialize_rollout(await worker.actor.run_job.remote(number, job), job)
+                        return deserialize_rollout(await playing, job)
+                except asyncio.CancelledError:
+                    ray.cancel(playing)
+                    raise
                 except RayTaskError:
                     raise
                 except RayError as error:
@@ -290,7 +301,7 @@ class RayBackend:
         """Kill and replace a worker; one that is only unreachable must not go on either."""
         if worker in self.workers:
             self.workers.remove(worker)
-            self._lost = f"worker {worker.pid} on {worker.address}: {_reason(error)}"
+            self._lost = f"worker {worker.pid} on {worker.address}: {error_reason(error)}"
             ray.kill(worker.actor)
             self._replace()
             self._change()
@@ -316,7 +327,7 @@ class RayBackend:
                     await actor.receive_settings.remote(number, self._settings[number])
                 sent_numbers |= missing
         except RayError as error:
-            self._lost = _reason(error)
+            self._lost = error_reason(error)
             ray.kill(actor)
         except asyncio.CancelledError:
             ray.kill(actor)
@@ -328,7 +339,9 @@ class RayBackend:
         try:
             await worker.actor.receive_settings.remote(number, self._settings[number])
         except RayTaskError as error:
-            raise WorkerFailure(f"worker {worker.pid} on {worker.address} cannot play it: {_reason(error)}") from error
+            raise WorkerFailure(
+                f"worker {worker.pid} on {worker.address} cannot play it: {error_reason(error)}"
+            ) from error
         except RayError as error:
             self._drop_worker(worker, error)
 
@@ -343,7 +356,7 @@ class RayBackend:
             )
 
 
-def _reason(error: RayError) -> str:
+def error_reason(error: RayError) -> str:
     """First line of Ray's error, or of the one raised in the worker."""
     cause = error.cause if isinstance(error, RayTaskError) else error
     text = str(cause).strip() or type(cause).__name__
@@ -360,13 +373,18 @@ async def ray_backend(
     connected with, or else processes of this machine, which end with this one in any case. Raises UsageError
     when there is no cluster, and WorkerFailure when not all workers start.
     """
-    with _ray_connection(address, cpus=workers * cpus):
+    with ray_connection(address, cpus=workers * cpus):
         crew = RayBackend(workers, each=each, cpus=cpus)
         try:
             await crew.start()
             yield crew
         finally:
             await crew.stop()
+
+
+def node_address() -> str:
+    """The address at which the cluster's other nodes reach this process's machine."""
+    return str(ray.util.get_node_ip_address())
 
 
 def _reach(address: str) -> None:
@@ -381,7 +399,7 @@ def _reach(address: str) -> None:
 
 
 @contextmanager
-def _ray_connection(address: str | None, *, cpus: float) -> Iterator[None]:
+def ray_connection(address: str | None, *, cpus: float) -> Iterator[None]:
     """Connect with Ray for the time of the block; an existing connection stays."""
     if ray.is_initialized():
         if address is not None:

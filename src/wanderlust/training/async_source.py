@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import count as numbers
 from math import ceil
@@ -18,7 +19,7 @@ from typing import Any, Self
 
 from wanderlust.errors import NotSerializable
 from wanderlust.policies.token_policy import NOT_SAMPLED
-from wanderlust.runner.engine import RolloutJob, RolloutSettings, rollout_jobs
+from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings, rollout_jobs
 from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.store.records import pack, pack_tokens, unpack
 from wanderlust.tasks.curriculum import Curriculum
@@ -130,6 +131,9 @@ class AsyncSource:
         """Counts of groups and rollouts since the last batch."""
         self._numbers, self._opened = numbers(), 0
         self._plays: dict[int, RolloutSettings] = {}
+        self._players: dict[int, asyncio.Task[RolloutFn]] = {}
+        self._exits: dict[int, AsyncExitStack] = {}
+        self._busy, self._idle_since, self._idle_seconds = 0, time.monotonic(), 0.0
         self._refusals = RefusalGuard()
         self._news, self._seats = asyncio.Event(), asyncio.Semaphore(local_player.config.concurrency)
         self._bug: BaseException | None = None
@@ -144,6 +148,7 @@ class AsyncSource:
         for task in playing:
             task.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
+        await self._leave(set())
 
     async def next_groups(self, step: int) -> StepBatch:
         """The groups that are ready, those begun first before others; waits until there are enough."""
@@ -180,6 +185,7 @@ class AsyncSource:
             **curriculum_metrics(self.curriculum),
         }
         self.groups_dropped = self.stragglers_cut = 0
+        out.idle_seconds = self._idle()
         return out
 
     def _open(self, step: int, size: int, *, again: int = 0) -> None:
@@ -210,12 +216,46 @@ class AsyncSource:
                 flight.started = self.version()
             await self._refusals.start()
             result = None
+            self._count_busy(1)
             try:
-                result = await self._rollout_settings(flight.block.seed).run_with_retries(job)
+                result = await (await self._player(flight.block.seed))(job)
                 flight.done[job.sample_index] = result
             finally:
+                self._count_busy(-1)
                 self._refusals.finish(result)
             self._refusals.check()
+
+    async def _player(self, seed: int) -> RolloutFn:
+        """Who plays the rollouts of a block: this process, or workers that have got its settings."""
+        settings, backend = self._rollout_settings(seed), self.local_player.backend
+        if backend is None:
+            return settings.run_with_retries
+        if seed not in self._players:
+            self._exits[seed] = exits = AsyncExitStack()
+            self._players[seed] = asyncio.create_task(exits.enter_async_context(backend.started(settings)))
+        return await asyncio.shield(self._players[seed])
+
+    async def _leave(self, seeds: Collection[int]) -> None:
+        """Have workers forget the settings of all blocks but these."""
+        over = [seed for seed in self._players if seed not in seeds]
+        await asyncio.gather(*(self._players.pop(seed) for seed in over), return_exceptions=True)
+        for seed in over:
+            await self._exits.pop(seed).aclose()
+
+    def _count_busy(self, change: int) -> None:
+        """Note that an episode begins or ends."""
+        now = time.monotonic()
+        if not self._busy:
+            self._idle_seconds += now - self._idle_since
+        self._busy += change
+        if not self._busy:
+            self._idle_since = now
+
+    def _idle(self) -> float:
+        """Seconds in which no episode was under way, since it was asked last."""
+        self._count_busy(0)
+        idle, self._idle_seconds = self._idle_seconds, 0.0
+        return idle
 
     def _rollout_settings(self, seed: int) -> RolloutSettings:
         """Resources that the rollouts of a block share."""
@@ -249,6 +289,7 @@ class AsyncSource:
             groups.append(group)
         seeds = {flight.block.seed for flight in self.in_flight}
         self._plays = {seed: play for seed, play in self._plays.items() if seed in seeds}
+        await self._leave(seeds)
         return groups
 
     def _chosen(self, wanted: int, *, waited: float) -> list[InFlightGroup]:

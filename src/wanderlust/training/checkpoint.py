@@ -192,13 +192,10 @@ class Run:
         """A new folder. UsageError when there is something at `path` already: nothing is overwritten."""
         if path.exists():
             raise UsageError(f"{path} exists already: resume it, or choose another folder")
-        body = {"recipe": recipe_of(type(config)), "config": config.as_dict()}
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.mkdir()
-        (draft / CONFIG_FILE).write_text(json.dumps(body, indent=2) + "\n")
-        if isinstance(config, TrainConfig):
-            (draft / CONFIG_TOML).write_text(config.to_toml())
+        write_config(draft, config)
         draft.rename(path)  # so that a folder at `path` always has its config
         return cls(path, RunStore.create(path / STORE_FILE))
 
@@ -283,6 +280,20 @@ def _load_checked(folder: Path, name: str) -> dict[str, Any]:
 def recipe_of(kind: type[Any]) -> str:
     """The word for the runs that a configuration is of: `train` for TrainConfig, `demo` for DemoConfig."""
     return kind.__name__.removesuffix("Config").lower()
+
+
+def write_config(folder: Path, config: Any) -> None:
+    """Write the config of a run into its folder, where it differs; each file is the old or the new one."""
+    body = {"recipe": recipe_of(type(config)), "config": config.as_dict()}
+    texts = {CONFIG_FILE: json.dumps(body, indent=2) + "\n"}
+    if isinstance(config, TrainConfig):
+        texts[CONFIG_TOML] = config.to_toml()
+    for name, text in texts.items():
+        file = folder / name
+        if not file.exists() or file.read_text() != text:
+            partial = file.with_name(f"{name}.partial")
+            partial.write_text(text)
+            partial.replace(file)
 
 
 def load_config(path: Path, kind: type[Any]) -> Any:

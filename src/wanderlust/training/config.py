@@ -21,7 +21,7 @@ from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.config_file import read_settings, settings_as_toml
 
-Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp"]
+Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp", "tinker"]
 FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5e-3}
 CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
 MINIMA = {
@@ -50,6 +50,8 @@ MINIMA = {
         ("max_context", "patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0
     ),
 }
+ADDRESSES = ("engine_url",)
+"""Settings that say where something is: a run may go on with others."""
 ABOVE_ZERO = ("temperature", "lr", "max_grad_norm", "critic_lr", "dpo_beta", "top_p")
 SHARES = ("lr_end", "eval_share", "ema_decay", "label_dropout", "discount", "gae_lambda", "beta1", "beta2", "top_p")
 """Fields from 0 to 1."""
@@ -249,9 +251,17 @@ class TrainConfig:
     # Engine: who samples, and who computes gradients
     engine: Engine = "local"
     """local: this process and its workers. vllm: servers sample. fsdp: sharded weights in several processes. vllm+fsdp:
-    both."""
+    both. tinker: a Tinker service samples and learns."""
     engine_url: str = ""
-    """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here."""
+    """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here.
+    tinker: the service's address. Empty: TINKER_BASE_URL, or the hosted service."""
+    server_api: Literal["vllm", "sglang"] = "vllm"
+    """API of the servers at engine_url. sglang was never run against a real server."""
+    engine_model: str = ""
+    """tinker: name by which the service knows the model. Empty: that of the initial policy."""
+    engine_service: Literal["tinker", "skyrl-jax"] = "tinker"
+    """tinker: whose service it is. skyrl-jax: SkyRL's JAX backend, which divides a row's loss by its tokens and samples
+    from the weights that learn."""
     servers: int = 1
     """vLLM servers to start."""
     server_command: str = "vllm serve"
@@ -262,6 +272,8 @@ class TrainConfig:
     """Longest conversation that a server takes, in tokens. 0: the model's own bound."""
     processes: int = 1
     """Processes that hold the sharded weights of fsdp."""
+    offload: bool = False
+    """fsdp: weights, gradients and optimizer state lie in the machine's memory; the GPU has a layer at a time."""
 
     # Run
     seed: int = 0
@@ -395,6 +407,22 @@ def wrong_value(name: str, value: Any, hints: Mapping[str, Any]) -> str:
     if name in SHARES and not 0 <= value <= 1:
         return "from 0 to 1"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayCluster:
+    """Ray actors that play a run's rollouts; no setting of the run, as no figure of a synchronous one depends on it."""
+
+    workers: int
+    address: str | None = None
+    """HOST:PORT of the cluster. None: processes of this machine, or the Ray that this process is connected with."""
+
+    @classmethod
+    def of(cls, workers: int | None, address: str | None) -> Self | None:
+        """The cluster that these options name; None without workers. UsageError for an address without workers."""
+        if address is not None and workers is None:
+            raise UsageError("ray_address needs ray_workers")
+        return cls(workers=workers, address=address) if workers is not None else None
 
 
 def default_workers(device: str = "cpu") -> int:

@@ -2,7 +2,8 @@
 
 local: this process and its workers do both, in turn; or at once in this process, where rollouts may be stale.
 vllm: vLLM servers sample, this process computes gradients. fsdp: processes with sharded weights compute gradients, and
-each plays with a copy of the model. vllm+fsdp: servers sample, sharded processes compute gradients.
+each plays with a copy of the model. vllm+fsdp: servers sample, sharded processes compute gradients. tinker: a service
+does both.
 """
 
 from __future__ import annotations
@@ -12,20 +13,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
+from wanderlust._lazy import needs_extra
+from wanderlust.errors import UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE, Sampler, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm_servers import VLLMOptions, WeightFormat, find_vllm_servers, start_vllm_servers
+from wanderlust.runner.engine import WorkerBackend
+from wanderlust.serving.remote_sampler import RemoteSampler, serve_samplers
 from wanderlust.tasks.curriculum import Curriculum
+from wanderlust.training import losses
 from wanderlust.training.algorithms.base import Algorithm, AlgorithmContext
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.async_source import AsyncSource
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.config import RayCluster, TrainConfig
+from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.group_source import (
     BatchSource,
     GroupSource,
@@ -37,17 +46,22 @@ from wanderlust.training.group_source import (
 )
 from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.models import algorithm_context, cache_bytes, load_frozen, load_trainable, merge_adapters
-from wanderlust.training.setup import check_engine
-from wanderlust.training.trainers.base import Trainer
-from wanderlust.training.trainers.fsdp_group import FsdpTrainer, RankOptions, fsdp_group
+from wanderlust.training.setup import SERVER_CLIENTS, check_engine, check_ray
+from wanderlust.training.trainers.base import SupportsLogprobs, Trainer
+from wanderlust.training.trainers.fsdp_group import FsdpGroup, FsdpTrainer, RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.training.trainers.served import EvaluationSampler, Learner, ServedTrainer, write_weights
-from wanderlust.types import Group, Task
+from wanderlust.types import Group, Task, user
 
 WEIGHTS_FOLDER = "weights"
 """Folder of a run, from which servers read the weights that are published."""
+SERVICE_PLACE_FILE = "service-weights.txt"
+"""File of a run that says where a service keeps the weights that were exported last."""
+PROBE_TEXT = "The quick brown fox jumps over the lazy dog. 2 + 2 = 4"
+MAX_PROBE_DIFFERENCE = 0.5
+"""Mean difference of log-probabilities above which a service is said to have another model; bf16 makes below 0.1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,34 +79,51 @@ class TrainingSetup:
     group_source: GroupSource
     """Plays and credits groups as in a step."""
     whole_model: Callable[..., Awaitable[Any]]
-    """The newest weights (`averaged`: their moving average) as a model in this process, adapters merged."""
+    """The newest weights (`averaged`: their moving average) as a model in this process, adapters merged; None where a
+    service does not hand them out."""
+    export: Callable[..., Awaitable[None]] | None = None
+    """Writes the weights (`averaged`) as a Hugging Face folder without bringing them together in one process."""
 
 
 @asynccontextmanager
-async def open_engine(config: TrainConfig, start: Path, *, workers: int, run: Path) -> AsyncIterator[TrainingSetup]:
+async def open_engine(
+    config: TrainConfig, start: Path, *, workers: int, run: Path, ray: RayCluster | None = None
+) -> AsyncIterator[TrainingSetup]:
     """The engine that a configuration names, over the checkpoint `start`; whatever is started ends with the block.
 
-    `run` is the run's folder, for what servers read and log. UsageError for what the engine cannot do.
+    `run` is the run's folder, for what servers read and log; `ray` plays the rollouts. UsageError for what the engine
+    cannot do.
     """
     check_engine(config)
+    check_ray(config, ray)
     async with AsyncExitStack() as stack:
         if config.engine in ("vllm", "vllm+fsdp"):
-            yield await _with_servers(stack, config, start, run=run)
+            yield await _with_servers(stack, config, start, run=run, ray=ray)
+        elif config.engine == "tinker":
+            yield await _with_service(stack, config, start, run=run, ray=ray)
         elif config.engine == "fsdp":
             yield _with_fsdp(stack, config, start)
         elif config.max_staleness:
-            yield _in_process(stack, config, start)
+            yield await _in_process(stack, config, start, ray=ray)
         else:
-            yield _with_workers(stack, config, start, workers=workers)
+            yield _with_workers(stack, config, start, workers=workers, ray=ray)
 
 
-def _with_workers(stack: AsyncExitStack, config: TrainConfig, start: Path, *, workers: int) -> TrainingSetup:
-    """Worker processes play and compute gradients in turn."""
+def _with_workers(
+    stack: AsyncExitStack, config: TrainConfig, start: Path, *, workers: int, ray: RayCluster | None
+) -> TrainingSetup:
+    """Worker processes, or Ray actors, play and compute gradients in turn."""
     model, tokenizer = load_trainable(config, start)
     method, _ = _bound(config, start, tokenizer)
-    load = partial(Replica.load, start, config)
+    load = partial(Replica.load, start.absolute(), config)
+    actors = None
+    if ray is not None:
+        with needs_extra("ray"):
+            from wanderlust.training.trainers.ray_replicas import RayReplicas
+        actors = RayReplicas(load, count=min(ray.workers, config.shards), address=ray.address)
+    count = min(workers, config.shards)
     pool = stack.enter_context(
-        ProcessPoolTrainer(load, model, config.rl_optimizer, count=min(workers, config.shards), shards=config.shards)
+        ProcessPoolTrainer(load, model, config.rl_optimizer, count=count, shards=config.shards, workers=actors)
     )
     return _synchronous(config, pool, tokenizer=tokenizer, method=method)
 
@@ -119,27 +150,38 @@ def _synchronous(
         evaluate=trainer.evaluate,
         group_source=trainer,
         whole_model=trainer.whole_model,
+        export=_export(config, trainer),
     )
 
 
-def _in_process(stack: AsyncExitStack, config: TrainConfig, start: Path) -> TrainingSetup:
+def _export(config: TrainConfig, learner: Any) -> Callable[..., Awaitable[None]] | None:
+    """How sharded weights are written by the processes that hold them; None for adapters, which are merged first."""
+    return learner.export if isinstance(learner, FsdpGroup) and not config.lora else None
+
+
+async def _in_process(
+    stack: AsyncExitStack, config: TrainConfig, start: Path, *, ray: RayCluster | None
+) -> TrainingSetup:
     """This process plays and learns at once."""
     one_thread()
     model, tokenizer = load_trainable(config, start)
     cache = cache_bytes(config, model.device)
     trainer = InProcessTrainer(model, tokenizer, config.rl_optimizer, **_computing(config), cache_bytes=cache)
     stack.enter_context(trainer)
-    return _played_here(
+    samplers = Samplers(training=trainer, evaluation=trainer.eval_sampler)
+    return _played(
         config,
         start,
-        trainer,
+        await _sent_to(stack, samplers, config, ray=ray),
+        trainer=trainer,
         tokenizer=tokenizer,
-        eval_sampler=trainer.eval_sampler,
         whole_model=trainer.whole_model,
     )
 
 
-async def _with_servers(stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path) -> TrainingSetup:
+async def _with_servers(
+    stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path, ray: RayCluster | None
+) -> TrainingSetup:
     """Servers sample; weights learn in this process or in a group, and reach the servers through the run's folder."""
     one_thread()
     model, tokenizer = load_trainable(config, start)
@@ -156,6 +198,7 @@ async def _with_servers(stack: AsyncExitStack, config: TrainConfig, start: Path,
             api_key=os.environ.get(API_KEY_VARIABLE),
             end_ids=end_ids,
             concurrency=config.concurrency,
+            kind=SERVER_CLIENTS[config.server_api],
         )
         servers = await stack.enter_async_context(found)
     else:
@@ -177,35 +220,108 @@ async def _with_servers(stack: AsyncExitStack, config: TrainConfig, start: Path,
         servers = await stack.enter_async_context(started)
     kind: WeightFormat = "adapter" if config.lora else "checkpoint"
     trainer = ServedTrainer(learner, servers, folder=weights / "published", kind=kind)
-    return _played_here(
+    samplers = Samplers(training=trainer, evaluation=EvaluationSampler(trainer))
+    return _played(
         config,
         start,
-        trainer,
+        await _sent_to(stack, samplers, config, ray=ray),
+        trainer=trainer,
         tokenizer=tokenizer,
-        eval_sampler=EvaluationSampler(trainer),
         whole_model=learner.whole_model,
+        export=_export(config, learner),
     )
 
 
-def _played_here(
+async def _with_service(
+    stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path, ray: RayCluster | None
+) -> TrainingSetup:
+    """A Tinker service samples and learns; its adapter is put on the model in this process where one is saved."""
+    with needs_extra("tinker"):
+        from wanderlust.training.trainers.tinker import TinkerService, connect_tinker
+    with needs_extra("lora"):
+        from wanderlust.policies.local.lora import with_adapter
+    model, tokenizer = load_frozen(config, start)
+    service = TinkerService.of(config)
+    trainer = await stack.enter_async_context(connect_tinker(service, tokenizer, config.rl_optimizer))
+    await _check_same_model(trainer, model, tokenizer, name=service.model)
+
+    async def whole_model(*, averaged: bool = False) -> Any:
+        folder = run / WEIGHTS_FOLDER / "adapter"
+        place = await trainer.export_adapter(folder)
+        (run / SERVICE_PLACE_FILE).write_text(f"{place}\n")
+        return with_adapter(model, folder) if folder.exists() else None
+
+    samplers = await _sent_to(stack, Samplers(training=trainer, evaluation=trainer), config, ray=ray)
+    return _played(config, start, samplers, trainer=trainer, tokenizer=tokenizer, whole_model=whole_model)
+
+
+async def _check_same_model(trainer: SupportsLogprobs, model: Any, tokenizer: Any, *, name: str) -> None:
+    """Raises UsageError when a new adapter's log-probabilities are not those of the checkpoint."""
+    ids = [*Renderer(tokenizer).start([user(PROBE_TEXT)])]
+    sample = Sample()
+    sample.append_context(ids[:1])
+    sample.append_completion(ids[1:], [0.0] * (len(ids) - 1), [1.0] * (len(ids) - 1))
+    loss = losses.IMPORTANCE_LOSS
+    (theirs,), (ours,) = (
+        await trainer.compute_logprobs([sample], loss),
+        GradientComputer(model, loss=loss).compute_logprobs([sample]),
+    )
+    apart = sum(abs(a - b) for a, b in zip(theirs, ours, strict=True)) / (len(ids) - 1)
+    if not apart < MAX_PROBE_DIFFERENCE:
+        raise UsageError(
+            f"the service's model {name} is not that of the checkpoint: log-probabilities of a token are {apart:.2g} "
+            "apart on average; name the right one with engine_model"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samplers:
+    """Who draws answers, and where the episodes are played that ask for them."""
+
+    training: Sampler
+    evaluation: Sampler
+    """Has the averaged weights inside the trainer's `ema_weights`."""
+    backend: WorkerBackend | None = None
+    """None: this process plays."""
+
+
+async def _sent_to(
+    stack: AsyncExitStack, samplers: Samplers, config: TrainConfig, *, ray: RayCluster | None
+) -> Samplers:
+    """The samplers as Ray actors ask for them, if there are to be any: over connections to this process."""
+    if ray is None:
+        return samplers
+    with needs_extra("ray"):
+        from wanderlust.runner.ray import node_address, ray_backend
+    each = ceil(config.concurrency / ray.workers)
+    backend = await stack.enter_async_context(ray_backend(ray.workers, each=each, address=ray.address))
+    served = {"training": samplers.training, "evaluation": samplers.evaluation}
+    address = await stack.enter_async_context(serve_samplers(served, host=node_address()))
+    remote = {name: RemoteSampler(address, name) for name in served}
+    return Samplers(**remote, backend=backend)
+
+
+def _played(
     config: TrainConfig,
     start: Path,
-    trainer: Trainer,
+    samplers: Samplers,
     *,
+    trainer: Trainer,
     tokenizer: Any,
-    eval_sampler: Sampler,
     whole_model: Callable[..., Awaitable[Any]],
+    export: Callable[..., Awaitable[None]] | None = None,
 ) -> TrainingSetup:
-    """Episodes in this process, whoever samples; ahead of the trainer where rollouts may be stale."""
+    """Episodes in this process or on Ray, whoever samples; ahead of the trainer where rollouts may be stale."""
     env, renderer = config.make_env(), Renderer(tokenizer, keeps_answers=config.keeps_answers)
+    backend = samplers.backend
     method, context = _bound(config, start, tokenizer)
 
     def sampling_policy(seed: int) -> TokenPolicy:
-        return TokenPolicy(trainer, renderer, config.sampling, seed=derive_key(config.seed, seed))
+        return TokenPolicy(samplers.training, renderer, config.sampling, seed=derive_key(config.seed, seed))
 
     def play_eval(tasks: Sequence[Task]) -> Awaitable[list[Group]]:
-        policy = TokenPolicy(eval_sampler, renderer, config.sampling, seed=config.seed)
-        return play_greedy(env, tasks, policy, seed=config.seed)
+        policy = TokenPolicy(samplers.evaluation, renderer, config.sampling, seed=config.seed)
+        return play_greedy(env, tasks, policy, seed=config.seed, backend=backend)
 
     player = LocalPlayer(
         env,
@@ -214,6 +330,7 @@ def _played_here(
         algorithm=method,
         reference=reference_scorer(method, context),
         rubric=label_free_rubric(config, env, partial(load_frozen, config, start)),
+        backend=backend,
     )
 
     def source(curriculum: Curriculum) -> BatchSource:
@@ -236,6 +353,7 @@ def _played_here(
         evaluate=play_eval,
         group_source=player,
         whole_model=whole_model,
+        export=export,
     )
 
 
@@ -258,6 +376,11 @@ def _computing(config: TrainConfig) -> dict[str, Any]:
 
 
 async def save_checkpoint(folder: Path, config: TrainConfig, setup: TrainingSetup, *, averaged: bool = False) -> None:
-    """Save the newest weights, or their moving average, as a Hugging Face folder."""
+    """Save the newest weights, or their moving average, as a Hugging Face folder, where the engine hands them out."""
+    if setup.export is not None:
+        await setup.export(folder, setup.tokenizer, averaged=averaged)
+        return
     model = await setup.whole_model(averaged=averaged)
+    if model is None:
+        return
     save_pretrained(folder, merge_adapters(config, model), setup.tokenizer)

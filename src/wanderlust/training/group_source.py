@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from wanderlust.environment import Environment
 from wanderlust.policies.token_policy import TokenPolicy
-from wanderlust.runner.engine import play_groups
+from wanderlust.runner.engine import DEFAULT_CONCURRENCY, WorkerBackend, play_groups
 from wanderlust.tasks.curriculum import Curriculum, SupportsMetrics
 from wanderlust.training.advantages import assign_advantages
 from wanderlust.training.algorithms.base import (
@@ -29,9 +29,11 @@ from wanderlust.training.models import Scorer
 from wanderlust.types import Group, Policy, RubricLike, Task, Trajectory
 
 
-async def play_greedy(env: Environment, tasks: Sequence[Task], policy: TokenPolicy, *, seed: int) -> list[Group]:
-    """One greedy episode per task, in the tasks' order."""
-    return await play_groups(env, tasks, policy.greedy(), seed=seed)
+async def play_greedy(
+    env: Environment, tasks: Sequence[Task], policy: TokenPolicy, *, seed: int, backend: WorkerBackend | None = None
+) -> list[Group]:
+    """One greedy episode per task, in the tasks' order; by the backend's workers, where there are any."""
+    return await play_groups(env, tasks, policy.greedy(), seed=seed, concurrency=backend or DEFAULT_CONCURRENCY)
 
 
 class GroupSource(Protocol):
@@ -43,7 +45,7 @@ class GroupSource(Protocol):
 
 
 class LocalPlayer:
-    """A player in this process, whatever engine samples."""
+    """A player of this process, whatever engine samples; episodes run here, or by a backend's workers."""
 
     def __init__(
         self,
@@ -55,9 +57,11 @@ class LocalPlayer:
         reference: Scorer | None = None,
         rubric: RubricLike | None = None,
         explore: Callable[[TokenPolicy], Policy] | None = None,
+        backend: WorkerBackend | None = None,
     ):
         """`policy` makes one that draws by a seed; `algorithm` is the config's, bound to the run; `rubric` is used in
-        place of the environment's; `explore` wraps the policy that plays."""
+        place of the environment's; `explore` wraps the policy that plays; `backend` plays the episodes elsewhere."""
+        self.backend = backend
         self.env, self.config, self.policy = env, config, policy
         self.algorithm, self.reference, self.rubric, self.explore = algorithm, reference, rubric, explore
 
@@ -77,7 +81,7 @@ class LocalPlayer:
             self.rollout_policy(seed),
             rubric=self.rubric,
             group_size=config.group_size,
-            concurrency=config.concurrency,
+            concurrency=self.backend or config.concurrency,
             seed=seed,
         )
         await self.assign_advantages(groups)
@@ -125,6 +129,8 @@ class StepBatch:
     """Credited, and numbered in their order."""
     waited_seconds: float = 0.0
     """Seconds until they were there."""
+    idle_seconds: float | None = None
+    """Seconds in which nothing was played since the last batch. None: nothing is played while weights learn."""
     metrics: dict[str, float] = field(default_factory=dict)
 
 

@@ -239,7 +239,11 @@ class TrainingLoop:
             self.counters.steps_without_signal += 1
             metrics["steps_without_signal"] = float(self.counters.steps_without_signal)
         metrics["update_tokens_per_s"] = read / update
-        metrics["trainer_idle_frac"] = batch.waited_seconds / (time.monotonic() - began)
+        whole = time.monotonic() - began
+        metrics["trainer_idle_frac"] = batch.waited_seconds / whole
+        metrics["trainer_waited_s"] = batch.waited_seconds
+        idle = whole - batch.waited_seconds if batch.idle_seconds is None else batch.idle_seconds
+        metrics["sampler_waited_s"] = idle
         rollout = there - began  # context tokens are included in the throughput; seconds are wall-clock ones
         turns = [turn.tokens for g in groups for r in g.rollouts for t in r.trajectories for turn in t.turns]
         tokens = sum(len(t.prompt) + len(t.completion) for t in turns if t is not None)

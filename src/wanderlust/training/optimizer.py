@@ -23,6 +23,8 @@ from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import Gradient
 
+NOTHING_ADDED = "optim_step comes after forward_backward: no gradient was added"
+"""The line of the error of every trainer."""
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
 """Of the quintic Newton-Schulz iteration."""
 ITERATIONS = 5
@@ -172,7 +174,7 @@ class TrainableWeights:
         """
         gradient, self._added = self._added, None
         if gradient is None:
-            raise UsageError("optim_step comes after forward_backward: no gradient was added")
+            raise UsageError(NOTHING_ADDED)
         if gradient.finite:
             return self.optimizer.step(gradient)
         lr = self.optimizer.config.lr_at(self.optimizer.taken)

@@ -23,9 +23,9 @@ from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.advice import advise, advise_during
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, point_estimates, prune
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.config import RayCluster, TrainConfig
 from wanderlust.training.curricula import run_curriculum
-from wanderlust.training.engines import TrainingSetup, open_engine, save_checkpoint
+from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
 from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
 from wanderlust.training.result import (
@@ -48,8 +48,10 @@ ADVICE_EVENT = "advice"
 ADVICE_METRICS = ("frac_groups_with_signal", "entropy", "groups_dropped")
 
 
-def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int = 2) -> dict[str, Any]:
-    """Run the remaining steps; returns the content of the run's report.
+def run_training(
+    config: TrainConfig, run: Run, *, logger: Logger, workers: int = 2, ray: RayCluster | None = None
+) -> dict[str, Any]:
+    """Run the remaining steps, rollouts on `ray` where it is given; returns the content of the run's report.
 
     A run that was interrupted at any moment and resumed ends with the same weights, where `max_staleness` is 0;
     else no group is lost and none is learnt from twice.
@@ -62,7 +64,7 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
     state = run.state or {"step": 0, "facts": {"curve": []}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["rl"], state["step"])
-    run_blocking(partial(_train_and_save, config, run, facts=facts, logger=logger, workers=workers))
+    run_blocking(partial(_train_and_save, config, run, facts=facts, logger=logger, workers=workers, ray=ray))
     run.clock.record()
     curve = facts["curve"]
     body = {"seed": config.seed, "wall_s": 0.0, "checkpoint": str(end), "curve": curve}
@@ -73,6 +75,8 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
         config, run, best_step=top.step if top is not None else None, logger=logger
     )
     body["policy_checkpoint"] = CHECKPOINT_OF[result.get("policy", AFTER)]
+    if not end.exists():
+        body["service_weights"] = (run.path / SERVICE_PLACE_FILE).read_text().strip()
     signal, clipped = (
         [value for _, value in run.store.metrics("rl", name)] for name in ("frac_groups_with_signal", "clip_fraction")
     )
@@ -93,11 +97,11 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
 
 
 async def _train_and_save(
-    config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int
+    config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int, ray: RayCluster | None
 ) -> None:
     """Take the remaining steps and save the last weights; the engine's memory is free again afterwards."""
     folder = run.path / CHECKPOINTS_FOLDER
-    async with open_engine(config, folder / START_CHECKPOINT, workers=workers, run=run.path) as setup:
+    async with open_engine(config, folder / START_CHECKPOINT, workers=workers, run=run.path, ray=ray) as setup:
         await _run_rl(config, run, setup, facts=facts, logger=logger)
         await save_checkpoint(folder / LAST_CHECKPOINT, config, setup)
 

@@ -52,6 +52,11 @@ def policy_sentence(report: Mapping[str, Any]) -> str:
     """Which checkpoint `--policy RUN` takes, and why."""
     name, kind = report["policy_checkpoint"], report.get("result", {}).get("policy", "after")
     best = (report.get("best") or {}).get("step")
+    if "service_weights" in report:
+        return (
+            f"The service keeps the weights at {report['service_weights']} and does not hand them out: sample them "
+            "there, with its client or its API for completions."
+        )
     said = f"--policy RUN takes checkpoints/{name}"
     if kind == "after":
         noted = f"; the best greedy evaluation was at step {best}" if best is not None else ""

@@ -10,17 +10,20 @@ from typing import Any
 
 import torch
 
+from wanderlust._lazy import needs_extra
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE, SamplingOptions
 from wanderlust.policies.local.device import warn_slow_precision
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.sglang import SGLang
 from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import no_server_program
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import iter_tasks
+from wanderlust.training.algorithms.base import HasRolloutPolicy
 from wanderlust.training.algorithms.presets import configured_algorithm
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.config import RayCluster, TrainConfig
 from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.group_source import (
     bind_algorithm,
@@ -34,6 +37,8 @@ PROBE_TEXT = "Some 3 foo_bar(x)\n\u00e9\u4f60"
 """Tokenizers differ in it, if they differ; short enough for any model."""
 MAX_SERVER_GAP = 0.2
 """Difference of a log-probability that no precision explains."""
+SERVER_CLIENTS: dict[str, type[VLLM]] = {"vllm": VLLM, "sglang": SGLang}
+"""Client of each API of servers."""
 OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": "", "max_context": 0}
 """Settings of servers that are started, with their defaults."""
 
@@ -41,19 +46,28 @@ OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": ""
 def check_engine(config: TrainConfig) -> None:
     """Raises UsageError, in one line, for what the engine cannot do, and for settings that it does not read."""
     engine, serves, sharded = config.engine, "vllm" in config.engine, "fsdp" in config.engine
+    service = engine == "tinker"
     unread = {
-        "engine_url": not serves and bool(config.engine_url),
+        "engine_url": not serves and not service and bool(config.engine_url),
+        "server_api": not (serves and config.engine_url) and config.server_api != "vllm",
+        "engine_model": not service and bool(config.engine_model),
+        "engine_service": not service and config.engine_service != "tinker",
+        "micro_batch": service and config.micro_batch != TrainConfig().micro_batch,
         **{
             name: (not serves or bool(config.engine_url)) and getattr(config, name) != default
             for name, default in OF_SERVERS.items()
         },
         "processes": not sharded and config.processes > 1,
         "cache_gib": serves and config.cache_gib > 0,
+        "offload": not sharded and config.offload,
     }
     for name, wrong in unread.items():
         if wrong:
             where = "with engine_url" if config.engine_url and name != "engine_url" else f"by the engine {engine}"
+            where = "without engine_url" if name == "server_api" and serves else where
             raise UsageError(f"{name} is not read {where}: leave it out")
+    if service:
+        check_service(config)
     if engine == "fsdp" and config.max_staleness:
         raise UsageError("the engine fsdp plays and learns in turn: set max_staleness to 0, or take vllm+fsdp")
     if sharded and config.optimizer != "adamw":
@@ -68,16 +82,55 @@ def check_engine(config: TrainConfig) -> None:
         raise UsageError(no_server_program(config.server_command))
 
 
+def check_ray(config: TrainConfig, ray: RayCluster | None) -> None:
+    """Raises UsageError, in one line, where Ray actors cannot play the rollouts of a run."""
+    if ray is None:
+        return
+    if config.engine == "fsdp":
+        raise UsageError("the engine fsdp plays in its own processes: leave ray_workers out, or take vllm+fsdp")
+    here = config.engine != "local" or config.max_staleness > 0
+    if here and isinstance(configured_algorithm(config), HasRolloutPolicy):
+        raise UsageError(
+            f"the algorithm {config.algorithm} plays with a teacher in this process: leave ray_workers out, or take "
+            "the engine local with max_staleness 0"
+        )
+
+
+def check_service(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, for what a Tinker service cannot do."""
+    for wrong, line in (
+        (
+            config.policy == FRESH_POLICY or config.sft_episodes,
+            "trains a model that it has: a fresh one, or a warm-up (sft_episodes), needs another engine",
+        ),
+        (not config.lora, "trains adapters, not whole weights: set lora to their rank, for instance 32"),
+        (config.ema_decay, "keeps no moving average of the weights: set ema_decay to 0"),
+        (config.optimizer != "adamw", f"updates by adamw, not by {config.optimizer}"),
+        (config.temperature != 1, "samples at temperature 1: set temperature to 1"),
+        (config.top_p != 1, "may report log-probabilities after the top_p cut: set top_p to 1"),
+    ):
+        if wrong:
+            raise UsageError(f"the engine tinker {line}")
+    with needs_extra("tinker"):
+        from wanderlust.training.trainers.tinker_rows import check_supported
+    check_supported([], configured_algorithm(config).loss)
+
+
 def check_servers(config: TrainConfig, model: Any = None, tokenizer: Any = None) -> None:
     """Raises UsageError, in one line, when a server at `engine_url` does not answer, or has another model or tokenizer.
 
-    Without a tokenizer only the first is asked.
+    Without a tokenizer only the first is asked, and of SGLang's servers. Of the engine tinker its service is asked.
     """
+    if config.engine == "tinker":
+        with needs_extra("tinker"):
+            from wanderlust.training.trainers.tinker import TinkerService, check_tinker
+        run_blocking(partial(check_tinker, TinkerService.of(config)))
+        return
     for url in filter(None, map(str.strip, config.engine_url.split(","))):
-        client = VLLM(url, "", api_key=os.environ.get(API_KEY_VARIABLE))
+        client = SERVER_CLIENTS[config.server_api](url, "", api_key=os.environ.get(API_KEY_VARIABLE))
         ask = (
             client.first_model
-            if tokenizer is None
+            if tokenizer is None or config.server_api != "vllm"
             else partial(_check_server, config, client, checkpoint=(model, tokenizer))
         )
         try:

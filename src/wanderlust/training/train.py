@@ -26,13 +26,13 @@ from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.checkpoint import Run, load_config
-from wanderlust.training.config import TrainConfig, default_workers
+from wanderlust.training.checkpoint import Run, load_config, write_config
+from wanderlust.training.config import ADDRESSES, RayCluster, TrainConfig, default_workers
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.memory import check_memory
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run_report import describe_result, figure_text, result_rows
-from wanderlust.training.setup import validate_config
+from wanderlust.training.setup import check_engine, check_ray, check_servers, validate_config
 from wanderlust.training.trainers.fsdp_group import join_group
 
 
@@ -110,6 +110,8 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     resume: bool = True,
     accept_changes: bool = False,
     workers: int | None = None,
+    ray_workers: int | None = None,
+    ray_address: str | None = None,
     loggers: Sequence[str] = (),
     progress: Logger | bool = True,
     command: Sequence[str] = (),
@@ -131,6 +133,9 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
         resume: Whether `out` may hold the same run already, which then goes on. Else it must be new.
         accept_changes: Whether a run goes on whose environment, rubric or tasks have changed since.
         workers: Processes, one core each; no figure depends on it. Default: 2, or 1 on one core and on a GPU.
+        ray_workers: Number of Ray workers that play in place of `workers` (needs the extra `ray`); they share
+            `config.concurrency`.
+        ray_address: `HOST:PORT` of their cluster. Default: processes of this machine.
         loggers: Send metrics to tensorboard, wandb, trackio or mlflow as well.
         progress: Whether to draw progress on stderr, or the logger that gets it.
         command: Words of the command that began the run, which are kept with it.
@@ -147,6 +152,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
         PosixPath('runs/more/checkpoints/rl')
     """
     join_if_led()
+    ray = RayCluster.of(ray_workers, ray_address)
     changes = {"algorithm": algorithm, "curriculum": curriculum}
     config = (config or TrainConfig()).replace(**{name: value for name, value in changes.items() if value is not None})
     config = config.replace(env=resolve_environment(env).target if isinstance(env, str) else env)
@@ -165,7 +171,13 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
             return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
         with open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
             return _train_in_folder(
-                folder, config, workers=workers, logger=everyone, command=command, accept_changes=accept_changes
+                folder,
+                config,
+                workers=workers,
+                ray=ray,
+                logger=everyone,
+                command=command,
+                accept_changes=accept_changes,
             )
 
 
@@ -173,13 +185,17 @@ def resume_training(
     folder: Path,
     *,
     workers: int | None = None,
+    ray_workers: int | None = None,
+    ray_address: str | None = None,
     loggers: Sequence[str] = (),
     progress: Logger | bool = True,
     accept_changes: bool = False,
     previous_state: bool = False,
+    engine_url: str | None = None,
 ) -> TrainResult:
     """Go on with the run in `folder` as it was begun, or return what it came to where it is finished.
 
+    `engine_url` takes the place of the addresses that the run was begun with, which are no part of what is computed.
     With `previous_state`, from the state saved before the last one: for a last one that is damaged. Raises StoreError,
     which names the file, when a saved state is damaged; UsageError when the environment, its rubric or its tasks have
     changed since, unless `accept_changes`.
@@ -188,11 +204,15 @@ def resume_training(
     config = load_config(folder, TrainConfig)
     if (folder / REPORT_FILE).is_file():
         return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
+    if engine_url is not None:
+        config = config.replace(engine_url=engine_url)
+        check_engine(config)
     with open_progress(progress) as logger, open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
         return _train_in_folder(
             folder,
             config,
             workers=workers,
+            ray=RayCluster.of(ray_workers, ray_address),
             logger=everyone,
             accept_changes=accept_changes,
             previous_state=previous_state,
@@ -205,6 +225,7 @@ def _train_in_folder(
     *,
     workers: int | None,
     logger: Logger,
+    ray: RayCluster | None = None,
     command: Sequence[str] = (),
     accept_changes: bool = False,
     previous_state: bool = False,
@@ -214,20 +235,24 @@ def _train_in_folder(
     check_memory(config, workers=many)
     if folder.exists():
         check_same_run(folder, config)
+        check_ray(config, ray)
+        check_servers(config)
         run = Run.resume(folder, previous_state=previous_state)
+        write_config(folder, config)
     else:
         validate_config(config)
+        check_ray(config, ray)
         run = Run.begin(folder, config)
         if command:
             run.store.set_meta(COMMAND_KEY, tuple(command))
     note = logger.log_line if isinstance(logger, ProgressLogger) else None
-    if note and config.engine == "local" and many > config.shards:
+    if note and config.engine == "local" and ray is None and many > config.shards:
         note(f"{config.shards} of {many} workers have work: a batch is cut into {config.shards} pieces (shards)")
     with closing(run.store), serve_control(run.store.path, note) if note else nullcontext():
         changed = run.lock(config, command=command, accept_changes=accept_changes)
         if changed and note:
             note(f"accepted changes: {', '.join(changed)}")
-        return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=many))
+        return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=many, ray=ray))
 
 
 def join_if_led() -> None:
@@ -251,8 +276,9 @@ def start_folder(policy: str | Path | LocalPolicy, folder: Path) -> str:
 
 
 def check_same_run(folder: Path, config: Any) -> None:
-    """Raises UsageError when the run in the folder has other settings."""
+    """Raises UsageError when the run in the folder has other settings; addresses of servers may change."""
     stored, asked = load_config(folder, type(config)).as_dict(), config.as_dict()
+    stored |= {name: asked[name] for name in ADDRESSES if name in asked}
     other = [f"{name} was {stored[name]} and is {value}" for name, value in asked.items() if stored[name] != value]
     if other:
         raise UsageError(f"{folder} holds another run ({'; '.join(other)}): choose another folder")

@@ -9,9 +9,6 @@ number reads: PyTorch's distributed checkpoint.
 from __future__ import annotations
 
 import os
-import pickle
-import shutil
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,15 +21,12 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision, SampledTokens, Sampler, SamplingOptions
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training.batch.collate import Batch, BatchTotals, collate, episode_units
@@ -41,92 +35,8 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import SUMMED_FIELDS, GradientComputer, LossSums, transformer_layers
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import Optimizer
-
-METADATA = ".metadata"
-_PLAIN = {"collections", "pathlib", "torch", "torch._utils", "torch.serialization"}
-_OURS = "torch.distributed.checkpoint."
-
-
-class _MetadataUnpickler(pickle.Unpickler):
-    """Reads a checkpoint's table of contents, which is a pickle, and nothing that could run code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module.startswith(_OURS) or module in _PLAIN:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
-
-
-def save_tensors(path: Path, state: dict[str, Tensor]) -> None:
-    """Every process writes its part; the folder is the old one or the new one, whenever the power fails."""
-    partial, old = _temporary_paths(path)
-    if _first():
-        shutil.rmtree(partial, ignore_errors=True)
-    _wait()
-    with _alone_is_fine():
-        save(state, checkpoint_id=partial)
-    _wait()
-    if _first():
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            path.replace(old)
-        partial.replace(path)
-        shutil.rmtree(old, ignore_errors=True)
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    _wait()
-
-
-def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
-    """Fill the tensors of `state` in place, by name. StoreError when the folder is no such checkpoint, is damaged, or
-    has not exactly these names and shapes; then they may be half filled."""
-    _, old = _temporary_paths(path)
-    source = path if path.exists() or not old.exists() else old
-    try:
-        with (source / METADATA).open("rb") as file:
-            saved = _MetadataUnpickler(file).load().state_dict_metadata
-        _compare(saved, state)
-        with _alone_is_fine():
-            load(state, checkpoint_id=source)
-    except CheckpointException as error:
-        reason = next(iter(error.failures.values()), (error,))[0]
-        raise StoreError(f"cannot read the state {path}: {one_line(str(reason), 200)}") from error
-    except (OSError, ValueError, RuntimeError, AttributeError, EOFError, pickle.UnpicklingError) as error:
-        raise StoreError(f"cannot read the state {path}: {one_line(str(error), 200)}; it was left as it is") from error
-
-
-def _compare(saved: dict[str, Any], state: dict[str, Tensor]) -> None:
-    """Raises ValueError that names the first difference."""
-    for name in saved.keys() ^ state.keys():
-        raise ValueError(f"it is of another model: {name} is {'missing here' if name in saved else 'not in it'}")
-    for name, tensor in state.items():
-        if tuple(saved[name].size) != tuple(tensor.shape):
-            raise ValueError(f"it is of another model: {name} is {tuple(saved[name].size)}, not {tuple(tensor.shape)}")
-
-
-def _temporary_paths(path: Path) -> tuple[Path, Path]:
-    return path.with_name(path.name + ".partial"), path.with_name(path.name + ".old")
-
-
-@contextmanager
-def _alone_is_fine() -> Iterator[None]:
-    """PyTorch warns of a missing process group."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
-        yield
-
-
-def _first() -> bool:
-    return not dist.is_initialized() or dist.get_rank() == 0
-
-
-def _wait() -> None:
-    if dist.is_initialized():
-        dist.barrier()
-
+from wanderlust.training.optimizer import NOTHING_ADDED, Optimizer
+from wanderlust.training.trainers.fsdp_state import MAX_FILE_BYTES, load_tensors, save_safetensors, save_tensors
 
 T = TypeVar("T")
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
@@ -137,14 +47,15 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 def distributed() -> Iterator[None]:
     """Within the block this process is one of those that `torchrun` started; by itself it is the only one.
 
-    By NCCL where there is a GPU for each, else by gloo.
+    By NCCL where there is a GPU for each, with gloo for what lies in memory; else by gloo.
     """
     if "WORLD_SIZE" not in os.environ:
         yield
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=COLLECTIVE_TIMEOUT)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
     try:
         yield
     finally:
@@ -208,6 +119,9 @@ class ShardedConfig:
     """Tokens that one process reads in one pass, packed where the model can; 0: as many as the samples have."""
     recompute: bool = False
     """Activation checkpointing: a layer's insides are computed again in the backward pass instead of being kept."""
+    offload: bool = False
+    """Weights, gradients and optimizer state lie in this machine's memory; a layer's weights are on the GPU while it
+    computes."""
     precision: Precision = "fp32"
     """bf16: layers compute in bfloat16; embeddings, logits, weights, sums of gradients and optimizer stay in fp32."""
 
@@ -285,6 +199,9 @@ class _ShardedGradientComputer(GradientComputer):
                 for i in sample.trained_positions:
                     row[i] = next(values)
                 rows |= dict.fromkeys(numbers[id(sample)], row)
+        for module in self.reader.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # without a backward pass the root's weights would stay whole, and be taken for others
         gathered = dict(all_gather(list(rows.items())))
         return [list(gathered.get(n, [0.0] * len(sample.ids))) for n, sample in enumerate(samples)]
 
@@ -326,7 +243,7 @@ class ShardedTrainer:
         self.config = replace(self.config, optimizer=config)
         self.optimizer = Optimizer(self.model, config)
         self._averaged = {name: values.clone() for name, values in self._named()}
-        self._denominator, self._finite = 0.0, True
+        self._denominator, self._finite, self._called = 0.0, True, False
 
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
@@ -342,7 +259,7 @@ class ShardedTrainer:
         self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
     ) -> dict[str, float]:
         """Add the gradient of the summed loss over the samples, the same ones in every process."""
-        self._passing.loss = loss
+        self._passing.loss, self._called = loss, True
         own = BatchTotals.of(samples, loss)
         sums = self._passing.add(samples, totals or own)
         _all_reduce_sums(sums)
@@ -357,6 +274,9 @@ class ShardedTrainer:
 
     async def optim_step(self) -> dict[str, float]:
         """Clip by the norm of all processes' gradients together and take a step, unless something is not finite."""
+        if not self._called:
+            raise UsageError(NOTHING_ADDED)
+        self._called = False
         parameters, self._denominator, divisor = self._passing.parameters, 0.0, max(self._denominator, 1.0)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / divisor
@@ -386,6 +306,12 @@ class ShardedTrainer:
         for name, values in self._averaged.items() if averaged else self._named():
             yield name, values.full_tensor() if isinstance(values, DTensor) else values.detach()
 
+    def export(self, folder: Path, *, averaged: bool = False, file_bytes: int = MAX_FILE_BYTES) -> None:
+        """Write all weights of the model, or their averages, as `save_safetensors` does; UsageError beside adapters."""
+        if not all(parameter.requires_grad for parameter in self.model.parameters()):
+            raise UsageError("adapters are merged before they are exported: save whole_model")
+        save_safetensors(folder, self._averaged if averaged else dict(self._named()), file_bytes=file_bytes)
+
     @torch.no_grad()
     def update_ema(self, decay: float) -> None:
         """Let the average follow the weights."""
@@ -409,7 +335,7 @@ class ShardedTrainer:
         self.optimizer.taken, self.version = int(state["taken"]), int(state["version"])
         for parameter in self._passing.parameters:
             parameter.grad = None
-        self._denominator, self._finite = 0.0, True
+        self._denominator, self._finite, self._called = 0.0, True, False
 
     def _named(self) -> Iterator[tuple[str, Any]]:
         return ((name, p.detach()) for name, p in self.model.named_parameters() if p.requires_grad)
@@ -449,9 +375,13 @@ def _shard(reader: _FsdpModel, config: ShardedConfig) -> None:
     reader.to(device)
     mesh = init_device_mesh(device, (rank_and_world_size()[1],))
     half = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    offload = CPUOffloadPolicy(pin_memory=device == "cuda") if config.offload else OffloadPolicy()
     for layer in layers:
-        fully_shard(layer, mesh=mesh, mp_policy=MixedPrecisionPolicy() if config.precision == "fp32" else half)
-    fully_shard(reader, mesh=mesh)  # what is left is in fp32: embeddings and head, as in `policies/local/placing.py`
+        precision = MixedPrecisionPolicy() if config.precision == "fp32" else half
+        fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload)
+    fully_shard(
+        reader, mesh=mesh, offload_policy=offload
+    )  # what is left is in fp32: embeddings and head, as in `policies/local/placing.py`
     for module in reader.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)

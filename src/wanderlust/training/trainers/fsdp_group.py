@@ -11,6 +11,7 @@ import copy
 import multiprocessing
 import os
 import pickle
+import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -74,6 +75,7 @@ class FsdpRank:
             micro_batch=config.micro_batch,
             micro_batch_tokens=config.micro_batch_tokens,
             recompute=config.recompute_activations,
+            offload=config.offload,
             precision=config.precision,
         )
         self.whole = copy.deepcopy(model).to("cpu") if rank_and_world_size()[0] == 0 else None
@@ -125,6 +127,10 @@ class FsdpRank:
         else:
             for _ in weights:
                 pass
+
+    def export(self, folder: Path, averaged: bool) -> None:
+        """Every process writes its part of the weights."""
+        self.trainer.export(folder, averaged=averaged)
 
     def publish(self, averaged: bool, version: int) -> None:
         """Give the weights, or their averages, to what plays in every process."""
@@ -223,6 +229,20 @@ class FsdpGroup:
         """The weights, brought together in this process; valid until the next call."""
         await self._call("gather", averaged)
         return self.rank.whole
+
+    async def export(self, folder: Path, tokenizer: Any, *, averaged: bool = False) -> None:
+        """Write a Hugging Face folder of whole weights, to which every process writes its part.
+
+        The folder is the old one or the new one; it must be on a disk that all processes share.
+        """
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        await self._call("export", partial, averaged)
+        self.rank.trainer.model.config.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
 
     async def _call(self, method: str, *arguments: Any) -> list[Any]:
         """The method in every process; what each returned, in their order."""
@@ -326,13 +346,29 @@ def _lead(rank: FsdpRank | None, method: str, arguments: tuple[Any, ...]) -> lis
 
 
 def _run(rank: FsdpRank, method: str, arguments: tuple[Any, ...]) -> list[Any]:
-    result = getattr(rank, method)(*arguments)
-    if method not in GATHERED:
-        return [result]
+    """This process's part of a call; in the first one, the results of all that gather them.
+
+    What fails in one process is raised in the first one, and all go on to the next call.
+    """
+    failure, result = "", None
+    own: WanderlustError | None = None
+    try:
+        result = getattr(rank, method)(*arguments)
+    except WorkerError:
+        raise
+    except WanderlustError as error:
+        own, failure = error, str(error)
     number, world = rank_and_world_size()
-    results: list[Any] | None = [None] * world if number == 0 else None
-    dist.gather_object(result, results, dst=0, group=_control())
-    return results or []
+    outcomes: list[Any] | None = [None] * world if number == 0 else None
+    dist.gather_object((failure, result if method in GATHERED else None), outcomes, dst=0, group=_control())
+    if outcomes is None:
+        return []
+    if own is not None:
+        raise own
+    for number, (text, _) in enumerate(outcomes):
+        if text:
+            raise WorkerError(f"process {number} of the group: {text}")
+    return [other for _, other in outcomes] if method in GATHERED else [result]
 
 
 @cache

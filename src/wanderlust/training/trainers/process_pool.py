@@ -264,11 +264,21 @@ class ProcessPoolTrainer:
     """
 
     def __init__(
-        self, make: Callable[[], Replica], model: Any, config: OptimizerConfig, *, count: int, shards: int = 2
+        self,
+        make: Callable[[], Replica],
+        model: Any,
+        config: OptimizerConfig,
+        *,
+        count: int,
+        shards: int = 2,
+        workers: Any = None,
     ):
-        """`model` is the one whose weights are trained: none of the replicas'. A batch is cut into `shards` pieces."""
+        """`model` is the one whose weights are trained: none of the replicas'. A batch is cut into `shards` pieces.
+
+        `workers` stand in place of `count` processes of this machine."""
         self.shards = shards
-        self.workers, self.weights = Workers(make, count=count), TrainableWeights(model, config)
+        self.workers: Any = workers if workers is not None else Workers(make, count=count)
+        self.weights = TrainableWeights(model, config)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pool")
         self._known: Tensor | None = None
         """The weights that the replicas have."""

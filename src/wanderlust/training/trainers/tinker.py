@@ -2,158 +2,57 @@
 
 The service holds the weights (LoRA), computes gradients and samples; this side plays, judges and gives credit. The
 client package reports errors to the service's own address unless TINKER_TELEMETRY=0.
-
-Samples as the Tinker API takes them: mask, copies, share and normaliser all lie in the advantages.
-
-A service sums -(something of the ratio) x advantage over every token of every row and divides by nothing, so that what
-is not trained has the advantage 0. Target t of a row is the token after input t, so everything is shifted by one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+import shutil
+import tarfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import tinker
-import torch
+from safetensors.torch import load
 from tinker import types
-from torch import Tensor
 
-from wanderlust.errors import ContextFull, Failure, PolicyFailure, StoreError, UsageError, boundary, one_line
+from wanderlust._lazy import needs_extra
+from wanderlust.errors import (
+    ContextFull,
+    Failure,
+    PolicyFailure,
+    StoreError,
+    UsageError,
+    boundary,
+    nearest_names,
+    one_line,
+)
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.refusals import Refusal
-from wanderlust.training.batch.collate import BatchTotals, collate, token_weight
+from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import load_state, save_state
-from wanderlust.training.config import OptimizerConfig
-from wanderlust.training.losses import PolicyLoss, token_losses
+from wanderlust.training.config import OptimizerConfig, TrainConfig
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.optimizer import NOTHING_ADDED
+from wanderlust.training.trainers.tinker_rows import (
+    check_supported,
+    gradient_calls,
+    is_finite,
+    logprob_rows,
+    loss_metrics,
+)
 
-SERVICE_CLIP_TOLERANCE = 0.2
-"""A token counts as moved when its ratio has left 1 by more than this."""
-SERVICE_LOSS_NAMES: dict[str, types.LossFnType] = {
-    "unclipped": "importance_sampling",
-    "ppo": "ppo",
-    "cispo": "cispo",
-    "reinforce": "cross_entropy",
-}
-"""The service's name of the loss of each clip."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradientCall:
-    """One call for gradients; terms of one batch add up."""
-
-    name: types.LossFnType
-    config: Mapping[str, float] = field(default_factory=dict)
-    data: list[types.Datum]
-    sample_indices: list[int]
-    """Which of the samples each datum is."""
-
-
-def gradient_calls(
-    samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals, *, averages: bool = False
-) -> list[GradientCall]:
-    """The policy loss and the cross-entropy, each where there is any. UsageError where a service has no such loss.
-
-    `averages` is for services that divide every row's sum by its count of targets: the advantages make up for it. As
-    they divide a cross-entropy by its weights, it is then asked for as CISPO with all ratios held at 1: the same.
-    """
-    check_supported(samples, loss)
-    credit = []
-    for sample in samples:
-        own = token_weight(sample, loss) / max(totals.rl, 1.0)
-        credit.append([a * own if on else 0.0 for a, on in zip(sample.advantages, sample.mask, strict=True)])
-    imitated = [[w * s.copies / max(totals.ce, 1.0) for w in s.ce] for s in samples]
-    both = [_term(SERVICE_LOSS_NAMES[loss.clip], samples, credit, loss=loss, averages=averages)]
-    both.append(_term("cross_entropy", samples, imitated, loss=loss, averages=averages))
-    return [term for term in both if term.data]
-
-
-def check_supported(samples: Sequence[Sample], loss: PolicyLoss) -> None:
-    """UsageError when the loss is more than a Tinker service can be told."""
-    beyond = {
-        f"the clip {loss.clip!r}": loss.clip not in SERVICE_LOSS_NAMES,
-        f"ratios of a whole sequence (level={loss.level!r})": loss.level != "token",
-        "a dual clip": bool(loss.ratio_dual),
-        "a correction of the sampler": loss.correction is not None,
-        "an entropy bonus": bool(loss.entropy),
-        "a distance to a reference in the loss": any(any(s.kl) for s in samples),
-    }
-    unsupported = [what for what, on in beyond.items() if on]
-    if unsupported:
-        can = "PolicyLoss with the clip none, pessimistic, capped or score, token by token; KL into the reward"
-        raise UsageError(f"the Tinker API has no loss with {' and '.join(unsupported)}: take {can}")
-
-
-def _term(
-    name: types.LossFnType,
-    samples: Sequence[Sample],
-    weights: Sequence[Sequence[float]],
-    *,
-    loss: PolicyLoss,
-    averages: bool,
-) -> GradientCall:
-    """One datum for each sample that has a weight; `weights` stand at the sample's ids."""
-    of = [n for n, row in enumerate(weights) if any(row[1:])]
-    bounds = (loss.ratio_min, loss.ratio_max) if name in ("ppo", "cispo") else None
-    if averages:
-        weights = [[w * (len(s.ids) - 1) for w in row] for s, row in zip(samples, weights, strict=True)]
-        if name == "cross_entropy":
-            name, bounds = "cispo", (1.0, 1.0)
-    config = {"clip_low_threshold": bounds[0], "clip_high_threshold": bounds[1]} if bounds else {}
-    return GradientCall(
-        name=name, config=config, data=[_datum(name, samples[n], weights[n]) for n in of], sample_indices=of
-    )
-
-
-def _datum(name: types.LossFnType, sample: Sample, weights: Sequence[float]) -> types.Datum:
-    shifted = [*weights[1:], *[0.0] * (len(sample.ids) - len(weights))]
-    inputs = {"target_tokens": _tensor_data(sample.ids[1:], "int64")}
-    if name == "cross_entropy":
-        inputs["weights"] = _tensor_data(shifted, "float32")
-    else:
-        inputs["logprobs"] = _tensor_data(sample.logprobs[1:], "float32")
-        inputs["advantages"] = _tensor_data(shifted, "float32")
-    return types.Datum(model_input=types.ModelInput.from_ints(sample.ids[:-1]), loss_fn_inputs=inputs)
-
-
-def _tensor_data(values: Sequence[int] | Sequence[float], dtype: types.TensorDtype) -> types.TensorData:
-    return types.TensorData(data=list(values), dtype=dtype, shape=[len(values)])
-
-
-def loss_metrics(samples: Sequence[Sample], loss: PolicyLoss, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Means over the trained tokens, as the trainers of this library give them; the entropy is not known.
-
-    `logprobs` are those of the service: one per target of each sample.
-    """
-    batch = collate(samples, loss)
-    new = torch.tensor([row[i - 1] for s, row in zip(samples, logprobs, strict=True) for i in s.trained_positions])
-    losses, _ = token_losses(new, batch.sampler_logprobs, batch.advantages, loss=loss, rows=batch.rows)
-    difference = torch.where(batch.sampled, new - batch.sampler_logprobs, 0.0)
-    ratio = difference.exp()
-    out = {
-        "loss": _mean(losses, batch.copies),
-        "clip_fraction": _mean(((ratio - 1).abs() > SERVICE_CLIP_TOLERANCE).to(losses), batch.copies),
-        "sampler_kl_k3": _mean(ratio - 1 - difference, batch.copies),
-        "sampler_kl_k1": -_mean(difference, batch.copies),
-        "sampler_logprob_diff_max": float(difference.abs().max()),
-    }
-    if batch.extra_terms is not None and any(any(s.ce) for s in samples):
-        out["ce"] = float(-(new * batch.extra_terms.ce).sum()) / max(BatchTotals.of(samples, loss).ce, 1.0)
-    return out
-
-
-def _mean(values: Tensor, copies: Tensor) -> float:
-    return float((values * copies).sum() / copies.sum())
-
-
+FIGURES = ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max", "tokens")
+UNDONE = "is no finite number, and gradients of this step were added already: resume the run from its last state"
 HELLO_TIMEOUT_SECONDS = 10.0
 """Seconds in which a service with a URL of its own must say that it is there."""
 SEED_BOUND = 2**31
@@ -181,21 +80,59 @@ class TinkerService:
     """Of the adapter's first weights."""
     averages_loss: bool = False
     """The service divides each row's loss by its tokens instead of summing, as SkyRL's JAX backend 0.3.0 does."""
+    samples_newest: bool = False
+    """The service samples from the weights that learn, published or not, as SkyRL's JAX backend 0.3.0 does: answers
+    under way are then waited for before a step, and others wait until its weights are published."""
     timeout_seconds: float = 1800.0
     """Seconds for one call; compiling counts."""
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> Self:
+        """The service that a configuration names; the key is TINKER_API_KEY's."""
+        return cls(
+            model=config.engine_model or config.policy,
+            url=config.engine_url,
+            rank=config.lora,
+            seed=config.seed,
+            averages_loss=config.engine_service == "skyrl-jax",
+            samples_newest=config.engine_service == "skyrl-jax",
+        )
 
 
 @asynccontextmanager
 async def connect_tinker(
     service: TinkerService, tokenizer: Any, optimizer: OptimizerConfig
 ) -> AsyncIterator[TinkerTrainer]:
-    """A trainer with a fresh adapter, its weights published as version 0. Raises UsageError when nobody answers.
+    """A trainer with a fresh adapter, its weights published as version 0.
 
-    `tokenizer` is that of the model: answers end with its end-of-turn token. Leaving the block ends the session;
-    weights that were not saved are then lost.
+    Raises UsageError when nobody answers, or the service has no such model. `tokenizer` is that of the model: answers
+    end with its end-of-turn token. Leaving the block ends the session; weights that were not saved are then lost.
     """
     if optimizer.method != "adamw":
         raise UsageError(f"the Tinker API has AdamW only, not {optimizer.method}: take method='adamw'")
+    async with _session(service) as client:
+        async with _calling(service):
+            training = await client.create_lora_training_client_async(
+                service.model, rank=service.rank, seed=service.seed
+            )
+        trainer = TinkerTrainer(training, service, tokenizer=tokenizer, optimizer=optimizer)
+        trainer.archives = client.create_rest_client()
+        await trainer.refresh()
+        yield trainer
+
+
+async def check_tinker(service: TinkerService) -> None:
+    """Raises UsageError, in one line, when the service does not answer, refuses the key, or has no such model."""
+    try:
+        async with _session(service):
+            pass
+    except TrainerFailure as failure:
+        raise UsageError(str(failure)) from failure
+
+
+@asynccontextmanager
+async def _session(service: TinkerService) -> AsyncIterator[Any]:
+    """The client of a service that has the model."""
     if service.url:
         url = service.url
         try:
@@ -214,12 +151,12 @@ async def connect_tinker(
         client = await asyncio.to_thread(tinker.ServiceClient, **arguments)
     try:
         async with _calling(service):
-            training = await client.create_lora_training_client_async(
-                service.model, rank=service.rank, seed=service.seed
-            )
-        trainer = TinkerTrainer(training, service, tokenizer=tokenizer, optimizer=optimizer)
-        await trainer.refresh()
-        yield trainer
+            found = (await client.get_server_capabilities_async()).supported_models
+        names = sorted(model.model_name for model in found if model.model_name)
+        if names and service.model not in names:
+            near = nearest_names(service.model, names, kind="models")
+            raise UsageError(f"the Tinker service has no model {service.model!r} (engine_model); {near}")
+        yield client
     finally:
         client.holder.close()  # type: ignore[no-untyped-call]
 
@@ -227,16 +164,21 @@ async def connect_tinker(
 class TinkerTrainer:
     """A `Trainer` whose weights live in a service.
 
-    It differs from a local one where services do. Gradients of a loss that is no finite number cannot be taken back, so
-    `forward_backward` raises TrainerFailure: connect anew and `load_state`. With nothing to learn from, `optim_step`
-    lets the schedule go on and asks for nothing. `grad_norm` is 0 where the service does not tell. Sampling is at
-    temperature 1 or 0, as a service's log-probabilities are those of temperature 1.
+    It differs from a local one where services do. A batch with a number that is not finite is not sent, and its step is
+    skipped. A gradient that was added cannot be taken back: where its loss is no finite number, or such a batch follows
+    it, `forward_backward` raises TrainerFailure: resume the run, or `load_state`. With nothing to learn from,
+    `optim_step` lets the schedule go on and asks for nothing. `grad_norm` is 0 where the service does not tell.
+    Sampling is at temperature 1 or 0, as a service's log-probabilities are those of temperature 1.
     """
 
     def __init__(self, training: Any, service: TinkerService, *, tokenizer: Any, optimizer: OptimizerConfig):
         self.service, self.optimizer, self.version, self.taken = service, optimizer, 0, 0
-        self._training, self._added = training, False
+        self._training, self._added, self._called, self._broken = training, False, False, False
         self._sampling: Any = None
+        self._under_way, self._open, self._idle = 0, asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self.archives: Any = None
+        """The client that asks for weights as files; None: they are not handed out."""
         self._end: tuple[int, str] = (int(tokenizer.eos_token_id), str(tokenizer.eos_token))
 
     async def sample(
@@ -245,6 +187,8 @@ class TinkerTrainer:
         """Draw one answer; services remember prefixes by themselves, so that `session` says nothing to them."""
         if sampling.temperature not in (0.0, 1.0):
             raise PolicyFailure(f"a Tinker service samples at temperature 1 or 0, not {sampling.temperature}")
+        if self.service.samples_newest:
+            await self._open.wait()
         client, version, (end, text) = self._sampling, self.version, self._end
         params = types.SamplingParams(
             max_tokens=sampling.max_tokens,
@@ -253,8 +197,15 @@ class TinkerTrainer:
             top_p=sampling.top_p,
             stop=[*sampling.stop, text] if sampling.stop else [end],
         )
-        async with _calling(self.service, PolicyFailure):
-            answer = await client.sample_async(types.ModelInput.from_ints(list(prompt)), 1, params)
+        self._under_way += 1
+        self._idle.clear()
+        try:
+            async with _calling(self.service, PolicyFailure):
+                answer = await client.sample_async(types.ModelInput.from_ints(list(prompt)), 1, params)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
         drawn = answer.sequences[0]
         ids, logprobs = tuple(drawn.tokens), tuple(drawn.logprobs or ())
         if not ids or len(ids) != len(logprobs):
@@ -269,9 +220,15 @@ class TinkerTrainer:
     ) -> dict[str, float]:
         """Add the gradient, as `Trainer` says; the entropy is not told. UsageError for what no service computes."""
         check_supported(samples, loss)
+        self._called = True
         calls = gradient_calls(
             samples, loss, totals or BatchTotals.of(samples, loss), averages=self.service.averages_loss
         )
+        if not all(map(is_finite, calls)):
+            if self._added:
+                raise TrainerFailure(f"the batch {UNDONE}")
+            self._broken = True
+            return {**dict.fromkeys(FIGURES, 0.0), "loss": nan}
         logprobs: dict[int, list[float]] = {}
         for term in calls:
             async with _calling(self.service):
@@ -279,23 +236,43 @@ class TinkerTrainer:
                 outputs = (await future.result_async()).loss_fn_outputs
             logprobs |= {n: out["logprobs"].tolist() for n, out in zip(term.sample_indices, outputs, strict=True)}
         if not logprobs:
-            return dict.fromkeys(
-                ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max"), 0.0
-            )
+            return dict.fromkeys(FIGURES, 0.0)
         self._added = True
         indices = sorted(logprobs)
         metrics = loss_metrics([samples[n] for n in indices], loss, [logprobs[n] for n in indices])
         if not all(map(isfinite, metrics.values())):
-            raise TrainerFailure(f"the loss is no finite number ({metrics}): connect anew and load the last state")
-        return metrics
+            raise TrainerFailure(f"the loss ({metrics}) {UNDONE}")
+        return {**metrics, "tokens": float(sum(len(samples[n].ids) for n in indices))}
+
+    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+        """Log-probability of every trained token (else 0) under the newest weights."""
+        rows = [[0.0] * len(sample.ids) for sample in samples]
+        read = [(n, s.trained_positions) for n, s in enumerate(samples) if s.trained_positions]
+        if not read:
+            return rows
+        data = logprob_rows([samples[n] for n, _ in read])
+        async with _calling(self.service):
+            outputs = (await (await self._training.forward_async(data, "cross_entropy")).result_async()).loss_fn_outputs
+        for (n, positions), out in zip(read, outputs, strict=True):
+            logprobs = out["logprobs"].tolist()
+            for i in positions:
+                rows[n][i] = logprobs[i - 1]
+        return rows
 
     async def optim_step(self) -> dict[str, float]:
         """Take a step along the added gradients."""
+        if not self._called:
+            raise UsageError(NOTHING_ADDED)
         config, lr = self.optimizer, self.optimizer.lr_at(self.taken)
-        self.taken += 1
+        self.taken, self._called, broken, self._broken = self.taken + 1, False, self._broken, False
+        if broken:
+            return {"skipped": 1.0, "lr": lr}
         if not self._added:
             return {"grad_norm": 0.0, "lr": lr}
         self._added = False
+        if self.service.samples_newest:
+            self._open.clear()
+            await self._idle.wait()
         adam = types.AdamParams(
             learning_rate=lr,
             beta1=config.betas[0],
@@ -311,14 +288,35 @@ class TinkerTrainer:
 
     async def publish(self) -> int:
         """Give the sampler the newest weights."""
-        await self.refresh()
-        self.version += 1
+        await self.refresh(self.version + 1)
         return self.version
 
-    async def refresh(self) -> None:
-        """Sample from the newest weights without counting them as published, as after a connection."""
+    async def refresh(self, version: int = 0) -> None:
+        """Sample from the newest weights from now on, under this version."""
         async with _calling(self.service):
             self._sampling = await self._training.save_weights_and_get_sampling_client_async()
+        self.version = version
+        self._open.set()
+
+    async def export_adapter(self, folder: Path) -> str:
+        """Have the service keep the newest weights for sampling, and write their adapter to `folder`, as `peft` does.
+
+        Returns the place where the service keeps them. There is no `folder` where the service does not hand them out.
+        """
+        async with _calling(self.service):
+            name = f"wander-{self.taken}-{secrets.token_hex(8)}"
+            place: str = (await (await self._training.save_weights_for_sampler_async(name)).result_async()).path
+        run, _, checkpoint = place.removeprefix("tinker://").partition("/")
+        shutil.rmtree(folder, ignore_errors=True)
+        if self.archives is None:
+            return place
+        with suppress(TrainerFailure):
+            async with _calling(self.service):
+                found = await self.archives.get_checkpoint_archive_url_async(run, checkpoint)
+                async with aiohttp.ClientSession(raise_for_status=True) as session, session.get(found.url) as answer:
+                    archive = await answer.read()
+                _write_adapter(folder, archive)
+        return place
 
     async def save_state(self, path: Path) -> None:
         """Have the service keep weights and optimizer; the file at `path` says where, and what else is needed."""
@@ -337,8 +335,25 @@ class TinkerTrainer:
             raise StoreError(f"{path} is a state of {place['model']}, not of {self.service.model}")
         async with _calling(self.service):
             await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
-        await self.refresh()
-        self.version, self.taken = place["version"], place["taken"]
+        await self.refresh(place["version"])
+        self.taken = place["taken"]
+        self._added = self._called = self._broken = False
+
+
+def _write_adapter(folder: Path, archive: bytes) -> None:
+    """The two files of an adapter out of a .tar; the configuration names the adapted layers afterwards."""
+    with needs_extra("lora"):
+        from wanderlust.policies.local.lora import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        members = {Path(member.name).name: member for member in opened if member.isfile()}
+        files = {name: opened.extractfile(members[name]) for name in (ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE)}
+        content = {name: file.read() for name, file in files.items() if file is not None}
+    settings = json.loads(content[ADAPTER_CONFIG_FILE])
+    layers = {name.split(".lora_")[0].rpartition(".")[2] for name in load(content[ADAPTER_WEIGHTS_FILE])}
+    settings["target_modules"] = settings.get("target_modules") or sorted(layers)
+    folder.mkdir(parents=True)
+    (folder / ADAPTER_WEIGHTS_FILE).write_bytes(content[ADAPTER_WEIGHTS_FILE])
+    (folder / ADAPTER_CONFIG_FILE).write_text(json.dumps(settings))
 
 
 REFUSALS = tinker.BadRequestError | tinker.AuthenticationError | tinker.PermissionDeniedError | tinker.NotFoundError
