@@ -139,8 +139,7 @@ class TrainConfig:
     temperature: float = 1.0
     """Sampling temperature of training rollouts."""
     top_p: float = 1.0
-    """Draw among the likeliest tokens that together reach this probability; 1 is off. Log-probabilities are those
-    before the cut."""
+    """Draw among the likeliest tokens that together reach this probability; log-probabilities are those before it."""
     max_tokens: int = 256
     """Tokens of one answer at most."""
     earlier_answers: Literal["sampled", "template"] = "sampled"
@@ -153,8 +152,7 @@ class TrainConfig:
     concurrency: int = 512
     """Rollouts at once in one process, at most."""
     cache_gib: float = 0.0
-    """Keys, values and states that a local sampler caches, in GiB, at most; what does not fit is read again. 0: half of
-    the device's memory, divided by the shards."""
+    """GiB that a local sampler caches, at most; what does not fit is read again. 0: half of the memory, by shards."""
 
     # Algorithm and loss
     algorithm: str | Algorithm = "cispo"
@@ -260,8 +258,7 @@ class TrainConfig:
     engine_model: str = ""
     """tinker: name by which the service knows the model. Empty: that of the initial policy."""
     engine_service: Literal["tinker", "skyrl-jax"] = "tinker"
-    """tinker: whose service it is. skyrl-jax: SkyRL's JAX backend, which divides a row's loss by its tokens and samples
-    from the weights that learn."""
+    """tinker: whose service. skyrl-jax: SkyRL's, which divides losses by tokens and samples what learns."""
     servers: int = 1
     """vLLM servers to start."""
     server_command: str = "vllm serve"
