@@ -1,7 +1,7 @@
 """The demo, over five seeds: does the model pass its teacher, how far, and how long does it take?
 
 Runs `wander demo` itself, one seed after the other on an otherwise idle machine, and reads its report.json. A figure
-with "4 of 5" is the one that all but the worst seed reach.
+is that of the worst seed; one with "4 of 5" is what all but the worst seed reach.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.bar import Bar
 
 SEEDS = (0, 1, 2, 3, 4)
+MOST_SECONDS, LEAST_DRAWS, LEAST_WINS, MOST_LOSSES = 180, 97, 90, 1
 TIMEOUT = 1800
 """Seconds for one run."""
 
@@ -46,42 +47,42 @@ def share(report: Mapping[str, Any], policy: str, opponent: str, *, of: str) -> 
 def judge(reports: Sequence[Mapping[str, Any]]) -> Iterable[Bar]:
     """The bars of some seeds' reports."""
 
-    def all_but_one(value: Callable[[Mapping[str, Any]], float], *, higher: bool) -> tuple[float, str]:
+    def figure(value: Callable[[Mapping[str, Any]], float], *, higher: bool, but: int = 0) -> tuple[float, str]:
+        """The value that all seeds `but` so many reach, and a note with those of all."""
         values = sorted((value(report) for report in reports), reverse=not higher)
-        return values[min(1, len(values) - 1)], "seeds: " + ", ".join(f"{value(r):.1f}" for r in reports)
+        return values[min(but, len(values) - 1)], "seeds: " + ", ".join(f"{value(r):.1f}" for r in reports)
 
     def exact(name: str, opponent: str, of: str, *, bar: float, aim: float) -> Bar:
         higher = of in ("win", "draw")
-        figure, note = all_but_one(lambda r: share(r, "rl", opponent, of=of), higher=higher)
+        worst, note = figure(lambda r: share(r, "rl", opponent, of=of), higher=higher)
         better = "higher" if higher else "lower"
-        return Bar(name=name, figure=figure, bar=bar, aim=aim, unit="%", better=better, note=note)
+        return Bar(name=name, figure=worst, bar=bar, aim=aim, unit="%", better=better, note=note)
 
-    wall, note = all_but_one(lambda r: float(r["wall_s"]), higher=False)
-    yield Bar(name="wander demo, wall time (4 of 5)", figure=wall, bar=600, aim=180, unit="s", note=note)
-    yield exact("draws against perfect play (4 of 5)", "optimal", "draw", bar=95, aim=100)
-    yield exact("wins against random moves (4 of 5)", "random", "win", bar=88, aim=95)
-    yield exact("losses against random moves (4 of 5)", "random", "loss", bar=2, aim=0)
-    yield exact("games with an invalid move, random (4 of 5)", "random", "invalid", bar=1, aim=0)
-    yield exact("games with an invalid move, optimal (4 of 5)", "optimal", "invalid", bar=1, aim=0)
-    gain, note = all_but_one(
-        lambda r: share(r, "rl", "optimal", of="draw") - share(r, "sft", "optimal", of="draw"), higher=True
+    wall, note = figure(lambda r: float(r["wall_s"]), higher=False)
+    yield Bar(name="wander demo, wall time", figure=wall, bar=MOST_SECONDS, aim=120, unit="s", note=note)
+    yield exact("draws against perfect play", "optimal", "draw", bar=LEAST_DRAWS, aim=100)
+    yield exact("wins against random moves", "random", "win", bar=LEAST_WINS, aim=95)
+    yield exact("losses against random moves", "random", "loss", bar=MOST_LOSSES, aim=0)
+    yield exact("games with an invalid move, random", "random", "invalid", bar=1, aim=0)
+    yield exact("games with an invalid move, optimal", "optimal", "invalid", bar=1, aim=0)
+    gain, note = figure(
+        lambda r: share(r, "rl", "optimal", of="draw") - share(r, "sft", "optimal", of="draw"), higher=True, but=1
     )
     yield Bar(
         name="draws gained over SFT (4 of 5)", figure=gain, bar=20, aim=20, unit="points", better="higher", note=note
     )
     reached = float(sum(map(reaches, reports)))
-    yield Bar(name="seeds that reach every bar, of 5", figure=reached, bar=4, aim=5, better="higher")
+    yield Bar(name="seeds that reach every bar but the gain, of 5", figure=reached, bar=5, aim=5, better="higher")
 
 
 def reaches(report: Mapping[str, Any]) -> bool:
-    """Whether one seed reaches the whole "at least" column, and passes its teacher."""
+    """Whether one seed reaches every bar of its own, and passes its teacher."""
     draws = share(report, "rl", "optimal", of="draw")
     return (
-        float(report["wall_s"]) <= 600
-        and draws >= 95
+        float(report["wall_s"]) <= MOST_SECONDS
+        and draws >= LEAST_DRAWS
         and draws > share(report, "teacher", "optimal", of="draw")
-        and draws - share(report, "sft", "optimal", of="draw") >= 20
-        and share(report, "rl", "random", of="win") >= 88
-        and share(report, "rl", "random", of="loss") <= 2
+        and share(report, "rl", "random", of="win") >= LEAST_WINS
+        and share(report, "rl", "random", of="loss") <= MOST_LOSSES
         and max(share(report, "rl", o, of="invalid") for o in ("random", "optimal")) <= 1
     )
