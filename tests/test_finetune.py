@@ -487,3 +487,19 @@ def test_a_run_is_listed_and_the_command_that_goes_on_is_said(tmp_path: Path) ->
         with RunStore.read(run.path / STORE_FILE) as reader:
             info = RunInfo(key="r", path="r", name="r", finished=run.finished)
             assert str(repro_command(run.path, info, reader.meta().get("command"))).startswith(words)
+
+
+def test_reasoning_beside_the_content_is_told(tmp_path: Path) -> None:
+    lines: list[str] = []
+
+    class Lines:
+        def log_step(self, stage: str, step: int, *, of: int, metrics: object) -> None:
+            pass
+
+        def log_line(self, line: str) -> None:
+            lines.append(line)
+
+    answer = {"role": "assistant", "content": "2", "reasoning_content": "one and one"}
+    rows = [*SUMS, {"messages": [{"role": "user", "content": "1 + 1"}, answer]}]
+    finetune(rows, "fresh", out=tmp_path / "run", progress=Lines(), eval_share=0.0, **{**QUICK, "epochs": 1})
+    assert [line for line in lines if line.startswith("1 rows have reasoning beside the content")]

@@ -133,6 +133,13 @@ def _messages(value: Any, name: str, of_text: Any) -> tuple[Message, ...]:
     return tuple(_message(wire, f"{name}, message {number}") for number, wire in enumerate(value))
 
 
+def has_reasoning(row: Row) -> bool:
+    """Whether a message of the row has reasoning beside its content, which is not trained on."""
+    lists = (value for value in row.values() if isinstance(value, list | tuple))
+    messages = (message for value in lists for message in value if isinstance(message, Mapping))
+    return any(message.get("reasoning_content") or message.get("reasoning") for message in messages)
+
+
 def _message(wire: Any, what: str) -> Message:
     if not isinstance(wire, Mapping):
         raise UsageError(f"{what} is {_kind(wire)}, not an object with role and content")
@@ -279,6 +286,8 @@ class Examples:
     held_out: list[Example] = field(default_factory=list)
     too_long: int = 0
     """Rows that were left out."""
+    with_reasoning: int = 0
+    """Rows with reasoning beside the content of a message."""
 
 
 def is_held_out(key: str, config: FinetuneConfig) -> bool:

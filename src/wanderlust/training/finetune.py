@@ -43,6 +43,7 @@ from wanderlust.training.conversations import (
     Examples,
     data_rows,
     epoch_batches,
+    has_reasoning,
     is_held_out,
     parse_row,
     rows_digest,
@@ -163,6 +164,11 @@ def _finetune_in_folder(
         model, tokenizer, examples = _prepare(config, folder)
         if note and examples.too_long:
             note(f"{examples.too_long} rows are longer than the longest context and are left out")
+        if note and examples.with_reasoning:
+            note(
+                f"{examples.with_reasoning} rows have reasoning beside the content, which is not trained on: write it "
+                "into the content to train on it"
+            )
         if folder.exists():
             run = Run.resume(folder, previous_state=previous_state)
         else:
@@ -224,7 +230,7 @@ def _prepare(config: FinetuneConfig, folder: Path) -> tuple[Any, Any, Examples]:
         torch.set_num_threads(config.threads or usable_cores())
     renderer = Renderer(tokenizer)
     longest = config.max_context or int(getattr(model.config, "max_position_embeddings", 0) or 2**31)
-    examples = Examples()
+    examples = Examples(with_reasoning=sum(has_reasoning(row) for _, row in (*rows, *others)))
     for number, (row, into) in enumerate(
         [*((row, examples.train) for row in parsed), *((row, examples.held_out) for row in apart)]
     ):
