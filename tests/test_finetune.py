@@ -501,5 +501,5 @@ def test_reasoning_beside_the_content_is_told(tmp_path: Path) -> None:
 
     answer = {"role": "assistant", "content": "2", "reasoning_content": "one and one"}
     rows = [*SUMS, {"messages": [{"role": "user", "content": "1 + 1"}, answer]}]
-    finetune(rows, "fresh", out=tmp_path / "run", progress=Lines(), eval_share=0.0, **{**QUICK, "epochs": 1})
+    finetune(rows, "fresh", out=tmp_path / "run", eval_share=0.0, **{**QUICK, "epochs": 1, "progress": Lines()})
     assert [line for line in lines if line.startswith("1 rows have reasoning beside the content")]
