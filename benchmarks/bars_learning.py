@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bar import Bar
+from wanderlust.store.reader import RunReader
+from wanderlust.store.run_folder import STORE_FILE
+from wanderlust.training.reward_hacking import WARNING_EVENT
 
 SEEDS = (0, 1, 2, 3, 4)
 MOST_SECONDS, LEAST_DRAWS, LEAST_WINS, MOST_LOSSES = 180, 97, 90, 1
@@ -34,8 +37,10 @@ def run(seed: int, out: Path) -> Mapping[str, Any]:
     wander = Path(sys.executable).with_name("wander")
     command = [str(wander), "demo", "--seed", str(seed), "--out", str(out)]
     subprocess.run(command, check=True, timeout=TIMEOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    report: Mapping[str, Any] = json.loads((out / "report.json").read_text())
-    return report
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    with RunReader(out / STORE_FILE) as store:
+        warnings = [event.body for event in store.events() if event.kind == WARNING_EVENT]
+    return {**report, "warnings": sorted({warning["monitor"] for warning in warnings})}
 
 
 def share(report: Mapping[str, Any], policy: str, opponent: str, *, of: str) -> float:
@@ -70,6 +75,11 @@ def judge(reports: Sequence[Mapping[str, Any]]) -> Iterable[Bar]:
     )
     yield Bar(
         name="draws gained over SFT (4 of 5)", figure=gain, bar=20, aim=20, unit="points", better="higher", note=note
+    )
+    warned = [report["warnings"] for report in reports]
+    note = "; ".join(f"seed {seed}: {', '.join(names)}" for seed, names in zip(SEEDS, warned, strict=False) if names)
+    yield Bar(
+        name="seeds with a reward-hacking warning, of 5", figure=float(sum(map(bool, warned))), bar=0, aim=0, note=note
     )
     reached = float(sum(map(reaches, reports)))
     yield Bar(name="seeds that reach every bar but the gain, of 5", figure=reached, bar=5, aim=5, better="higher")
