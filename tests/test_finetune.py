@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -491,15 +492,8 @@ def test_a_run_is_listed_and_the_command_that_goes_on_is_said(tmp_path: Path) ->
 
 def test_reasoning_beside_the_content_is_told(tmp_path: Path) -> None:
     lines: list[str] = []
-
-    class Lines:
-        def log_step(self, stage: str, step: int, *, of: int, metrics: object) -> None:
-            pass
-
-        def log_line(self, line: str) -> None:
-            lines.append(line)
-
+    logger = SimpleNamespace(log_step=lambda *_, **__: None, log_line=lines.append)
     answer = {"role": "assistant", "content": "2", "reasoning_content": "one and one"}
     rows = [*SUMS, {"messages": [{"role": "user", "content": "1 + 1"}, answer]}]
-    finetune(rows, "fresh", out=tmp_path / "run", eval_share=0.0, **{**QUICK, "epochs": 1, "progress": Lines()})
+    finetune(rows, "fresh", out=tmp_path / "run", eval_share=0.0, **{**QUICK, "epochs": 1, "progress": logger})
     assert [line for line in lines if line.startswith("1 rows have reasoning beside the content")]

@@ -43,6 +43,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             UserWarning
                 NoSignalWarning         a training step that had nothing to learn from
                 UnscoredRolloutsWarning rollouts without a reward
+                WorkerRestartWarning    a process of a trainer died and was replaced
                 MemoryWarning           a run that may not fit into memory with its activations and caches
                 SmallerBatchesWarning   gradients are computed in smaller pieces from now on
                 LoggerWarning           metrics that did not get to another service

@@ -188,8 +188,10 @@ def _new_config(env: str | None, policy: str | None, source: StartOptions, *, op
     """The configuration of a new run, which names its environment and its policy."""
     preset, file = source.preset, source.config
     if preset is not None:
-        if (env, policy, file) != (None, None, None):
-            raise UsageError(f"--preset {preset} names environment, policy and settings: leave these and --config out")
+        if (env, policy) != (None, None):
+            raise UsageError(f"--preset {preset} names environment and policy: leave both out")
+        if file is not None:
+            raise UsageError("--preset and --config both say how to train: leave one out")
         with needs_extra("train"):
             from wanderlust.recipes.presets import TRAIN_PRESETS
         if preset not in TRAIN_PRESETS:
