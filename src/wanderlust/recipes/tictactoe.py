@@ -64,14 +64,14 @@ class DemoConfig(TrainConfig):
     policy: str = FRESH_POLICY
     sft_episodes: int = 200
     """Games the teacher plays; the lost ones are not imitated."""
-    sft_steps: int = 250
+    sft_steps: int = 350
     sft_batch: int = 16
     sft_lr: float = 3e-3
     fresh_positions: int = 512
     algorithm: str = "cispo-tree"
     max_tokens: int = 12
     """Bound of an answer; a well-formed one has 7 tokens."""
-    steps: int = 260
+    steps: int = 250
     tasks_per_step: int = 48
     updates_per_step: int = 2
     lr: float = 7e-4
@@ -87,7 +87,7 @@ class DemoConfig(TrainConfig):
     """The opponents' share of random moves spans 0 to this."""
     whole_games_share: float = 0.33
     """Share of groups that play whole games; the others start in positions met before."""
-    ramp_steps: int = 80
+    ramp_steps: int = 125
     """Steps until the weakest opponents play at random; in the first one all play perfectly."""
 
     @property
