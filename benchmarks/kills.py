@@ -1,10 +1,9 @@
 """Kills at random moments of real runs: does the run go on, and does it end where a run without kills ends?
 
-Run with `python -m benchmarks.kills`; no subject of the bars yet, as it has never been measured as a
-whole. Each kind is ten kills of one run of `wander train`. Workers, samplers and Ray's actors are replaced by the run
-itself;
-after the others the same command, `wander train --resume RUN`, goes on. Where a seed fixes every bit the final weights
-must be the same; the run over vLLM is judged by its held-out reward, against runs without kills.
+Run with `python -m benchmarks.kills`; no subject of the bars yet, as it has never been measured as a whole. Each kind
+is ten kills of one run of `wander train`. Workers, samplers and Ray's actors are replaced by the run itself; after the
+others the same command, `wander train --resume RUN`, goes on. Where a seed fixes every bit the final weights must be
+the same; the run over vLLM is judged by its held-out reward, against runs without kills.
 """
 
 from __future__ import annotations
