@@ -34,7 +34,7 @@ window.eye = {
   rows: () => [...document.querySelectorAll(".table-body .table-line")],
   cell: (row, name) => row.children[
     [...document.querySelectorAll(".table-head [role=columnheader]")].findIndex(head => head.innerText.startsWith(name))
-  ]?.innerText ?? "",
+  ]?.innerText.replace("\u2212", "-") ?? "",
   // Whether every place in sight has a row with something in it.
   whole: () => {
     const box = document.querySelector("[role=grid][aria-label=Rollouts]")
