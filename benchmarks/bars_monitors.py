@@ -25,11 +25,11 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.bar import Bar
-from benchmarks.bars_hacks import TICTACTOE, WORDLE, Honest, listened
+from benchmarks.bars_hacks import TICTACTOE, Honest, listened
 from benchmarks.courses import SEEDS, played, reward
 from wanderlust.environment import Environment
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
-from wanderlust.recipes.presets import NO_ANSWER
+from wanderlust.recipes.presets import ARITHMETIC, NO_ANSWER
 from wanderlust.recipes.reward_hacking import HACKS, train_once
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
@@ -60,19 +60,21 @@ LESSON = TrainConfig(
     max_tokens=8,
 )
 RUNS: Mapping[str, TrainConfig] = {
-    "tictactoe": TICTACTOE,
     "legal-move": TICTACTOE.replace(
         env="wanderlust.environments.tictactoe.single_player:LegalMove", algorithm="grpo", sft_steps=60
     ),
-    "wordle": WORDLE,
     "connections": HACKS["connections"].replace(max_tokens=15),
     "titles": HACKS["titles"].replace(max_tokens=8),
     "no-answer": NO_ANSWER,
-    "prices": LESSON.replace(env="examples.guess_the_price:Prices", sft_episodes=4000),
+    "sums": ARITHMETIC,
+    "prices": LESSON.replace(
+        env="examples.guess_the_price:Prices", sft_episodes=4000, sft_steps=600, fresh_width=64, lr=1e-3
+    ),
     **{
         name: LESSON.replace(env=f"benchmarks.lessons:Lesson,skill={name}")
-        for name in ("sort", "mirror", "next", "add", "larger", "table")
+        for name in ("sort", "mirror", "next", "larger", "table")
     },
+    "add": LESSON.replace(env="benchmarks.lessons:Lesson,skill=add", sft_episodes=4000, sft_steps=800, fresh_width=64),
 }
 """`max_tokens` is what a right answer needs, so that nothing can be written behind it."""
 

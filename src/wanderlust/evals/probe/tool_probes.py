@@ -167,16 +167,25 @@ def _last_value(view: ProbeView) -> str:
     return values[-1] if values else ""
 
 
-def _edges(view: ProbeView) -> Message | str | None:
+def _edges(names: Sequence[str]) -> ProbeAnswer:
     """Calls every tool with ids at the edge, and answers with what came out."""
-    made = []
-    for tool in view.tools:
-        for name, schema in tool.schema.get("properties", {}).items():
-            kind = schema.get("type", "string")
-            tried: Sequence[Any] = EDGE_NUMBERS if kind in ("integer", "number") else EDGE_NAMES
-            if kind in ("integer", "number", "string") and "enum" not in schema:
-                made += [(tool, fill_arguments(tool.schema, view) | {name: one}) for one in tried]
-    return _call_all(made, view.turn) or (revealed_answer(view) if made else None)
+
+    def say(view: ProbeView) -> Message | str | None:
+        made = []
+        for tool in view.tools:
+            for name, schema in tool.schema.get("properties", {}).items():
+                kind = schema.get("type", "string")
+                tried: Sequence[Any] = EDGE_NUMBERS if kind in ("integer", "number") else names
+                if kind in ("integer", "number", "string") and "enum" not in schema:
+                    made += [(tool, fill_arguments(tool.schema, view) | {name: one}) for one in tried]
+        return _call_all(made, view.turn) or (revealed_answer(view) if made else None)
+
+    return say
+
+
+def source_probe(words: Sequence[str]) -> Probe:
+    """Calls every tool with the texts of the environment's own code."""
+    return _probe("source-words", "calls every tool with texts of the environment's own code", _edges(words))
 
 
 def _with(values: Mapping[str, Any]) -> ProbeAnswer:
@@ -325,7 +334,7 @@ GRASPING_PROBES = (
         for n in range(1, MAX_SINGLE_TOOLS + 1)
     ),
     _probe("relay", "hands all that tools gave out to every tool again", _relaying),
-    _probe("edges", "calls every tool with ids that nobody told it, and answers with what came out", _edges),
+    _probe("edges", "calls every tool with ids that nobody told it, and answers with what it got", _edges(EDGE_NAMES)),
     _probe("tells-all", "answers with all that tools gave away", _telling_all),
     _probe("wipe", "deletes, closes or cancels all it has seen", _blanket(_REMOVE_PATTERN)),
     _probe("guessing", "hands in one guess after the other", _guessing),
