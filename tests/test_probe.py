@@ -137,7 +137,7 @@ def test_hidden_files_are_read():
 def test_own_probes_are_a_line():
     magic = Probe(name="magic", description="says the magic word", answer=always_answer("<answer>xyzzy</answer>"))
     findings = found(adding(lambda text, answer: float(said(text) in (answer, "xyzzy"))), battery=[magic])
-    assert names(findings) == {"magic"}
+    assert names(findings) == {"magic", "search"}
 
 
 def test_the_battery_has_one_name_for_each_and_enough_of_them():

@@ -116,7 +116,7 @@ async def run_probes(
         what = "the environment's own random player"
         chance = Probe(name="random", description=what, answer=lambda _: None, kind=IGNORANT)
         by_name.append((chance.name, await room.play(chance, policy=random)))
-    words = source_words(env)
+    words = source_words(env, answers=room.right_answers)
     if words:
         by_tools = source_probe(words)
         by_name.append((by_tools.name, await room.play(by_tools, policy=by_tools)))
@@ -173,6 +173,12 @@ class _ProbeRun:
         """Whether the oracle answers several times an episode, by text: then a random answer of it is chance."""
         turns = [action for actions in self.actions.values() for action in actions]
         return len(turns) > len(self.actions) and not any(action.tool_calls for action in turns)
+
+    @property
+    def right_answers(self) -> set[str]:
+        """What is known to be right in some task."""
+        keys = {str(task.answer) for task in self.tasks if isinstance(task.answer, str | int | float)}
+        return keys | {*(self.form.contents if self.form is not None else ())}
 
     async def listen_to_garbage(self) -> None:
         """Play a text without any form, which nothing that is understood looks like."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -28,8 +28,12 @@ _LIBRARY = ("wanderlust.",)
 _OWN = "wanderlust.environments"
 
 
-def source_words(env: Environment) -> list[str]:
-    """Different texts in the order in which they are met, at most MAX_WORDS."""
+def source_words(env: Environment, *, answers: Collection[str] = ()) -> list[str]:
+    """Different texts in the order in which they are met, at most MAX_WORDS.
+
+    Those that hold one of `answers` are left out: small environments have their right answers in their code.
+    """
+    right = re.compile("|".join(rf"(?<!\w){re.escape(answer)}(?!\w)" for answer in answers if answer) or r"(?!)")
     words: dict[str, None] = {}
     waiting, seen = deque[Any](_roots(env)), set[int]()
     packages = {_package(one) for one in waiting} - {""}
@@ -41,7 +45,7 @@ def source_words(env: Environment) -> list[str]:
         for found in _inside(one, packages):
             if isinstance(found, str):
                 for text in _PIECE.findall(found) if _SYNTAX.search(found) else [found]:
-                    if len(text) <= MAX_WORD_CHARS and re.search(r"\w", text):
+                    if len(text) <= MAX_WORD_CHARS and re.search(r"\w", text) and not right.search(text):
                         words.setdefault(text)
             else:
                 waiting.append(found)
@@ -54,7 +58,8 @@ def _roots(env: Environment) -> Iterator[Any]:
             yield from (value for value in vars(cls).values() if callable(value))
     if isinstance(env.rubric, Rubric):
         yield from (part.function for part in env.rubric.parts)
-    yield from getattr(env, "tools", ())
+    tools = getattr(env, "tools", ())
+    yield from tools if isinstance(tools, list | tuple) else ()
 
 
 def _is_own(module: str) -> bool:
