@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,17 +48,19 @@ def probed(one: Planted) -> Probed:
 
 
 def told(done: Sequence[Probed], name: str) -> Iterator[Bar]:
-    """Detection and false alarms."""
+    """Detection, by kind, and false alarms."""
     flawed = [one for one in done if one.planted.flaw is not None]
     sound = [one for one in done if one.planted.flaw is None]
     found = sum(one.findings.verdict == "flaw found" for one in flawed)
     alarms = sum(one.findings.verdict == "flaw found" for one in sound)
     seconds = sum(one.seconds for one in done)
-    note = f"{len(done)} environments, {seconds:.0f} s of this process"
+    kinds = Counter(one.planted.kind for one in flawed if one.findings.verdict != "flaw found")
+    missed = ", ".join(f"{count} of {kind}" for kind, count in sorted(kinds.items()))
+    note = f"{len(done)} environments, {seconds:.0f} s of this process; missed: {missed or 'none'}"
     yield Bar(
         name=f"probe, {name}: planted flaws found ({len(flawed)})",
         figure=100 * found / len(flawed),
-        bar=90,
+        bar=95,
         aim=100,
         unit="%",
         better="higher",
@@ -66,18 +69,36 @@ def told(done: Sequence[Probed], name: str) -> Iterator[Bar]:
     yield Bar(
         name=f"probe, {name}: sound rewards reported ({len(sound)})",
         figure=100 * alarms / len(sound),
-        bar=5,
+        bar=3,
         aim=0,
         unit="%",
         note=note,
     )
 
 
+def reliable(done: Sequence[Probed]) -> Iterator[Bar]:
+    """Probes that crashed, and verdicts without coverage."""
+    crashes = [crash for one in done for crash in one.findings.crashes]
+    uncovered = [one.planted.name for one in done if one.findings.sound and not one.findings.spoke]
+    silent = sum(one.findings.verdict == "cannot tell" for one in done)
+    what = f"({len(done)} environments)"
+    yield Bar(name=f"probe: probes that crashed {what}", figure=len(crashes), bar=0, aim=0, note="; ".join(crashes))
+    yield Bar(
+        name=f"probe: 'nothing found' without a probe that could speak {what}",
+        figure=len(uncovered),
+        bar=0,
+        aim=0,
+        note=f"'cannot tell' said of {silent}",
+    )
+
+
 def bars() -> Iterator[Bar]:
-    """Both halves, the second set, and all halves together."""
+    """Both halves, the second set, both halves together, and what must never happen in any of them."""
     seen = [probed(one) for one in dev()]
     yield from told(seen, "seen half")
-    yield from told([probed(one) for one in second()], "second seen set")
+    second_set = [probed(one) for one in second()]
+    yield from told(second_set, "second seen set")
     unseen = [probed(one) for one in held_out()]
     yield from told(unseen, "unseen half")
     yield from told([*seen, *unseen], "all")
+    yield from reliable([*seen, *second_set, *unseen])

@@ -21,7 +21,7 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
-from wanderlust.types import Rollout, Task
+from wanderlust.types import Policy, Rollout, Task
 
 SEEDS = (0, 1, 2)
 STUDENT = 4.303
@@ -64,12 +64,17 @@ def _cpu() -> float:
 def sampled(checkpoint: Path, env: Environment, tasks: Sequence[Task], *, max_tokens: int) -> list[Rollout]:
     """One rollout of each task at temperature 1, as in training; the same draws for every checkpoint."""
     policy = LocalPolicy.of(*load_pretrained(checkpoint), SamplingOptions(max_tokens=max_tokens), seed=0)
+    return played(env, tasks, policy)
 
-    async def played() -> list[Rollout]:
+
+def played(env: Environment, tasks: Sequence[Task], policy: Policy) -> list[Rollout]:
+    """One rollout of each task."""
+
+    async def play() -> list[Rollout]:
         async with rollouts(env, tasks, policy, concurrency=256) as stream:
             return [rollout async for group in stream for rollout in group.rollouts]
 
-    return asyncio.run(played())
+    return asyncio.run(play())
 
 
 def reward(rollout: Rollout) -> float:

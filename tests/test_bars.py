@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import date
+from itertools import islice
 
 import pytest
 from benchmarks import bars_peers, bars_toolcall, peer, results
@@ -12,10 +13,15 @@ from benchmarks.__main__ import QUICK, main, subjects
 from benchmarks.bar import Bar
 from benchmarks.bars_crowd import costs, rounds
 from benchmarks.bars_endpoint import model
+from benchmarks.bars_monitors import PART, cut, worth
 from benchmarks.bars_peers import EngineFailure
+from benchmarks.courses import played
 from benchmarks.crowd import Round
+from benchmarks.lessons import SKILLS, Lesson
 from benchmarks.page import PAGE, filled, names
 from benchmarks.peer import Peer
+
+from wanderlust.policies.scripted import PerRolloutPolicy, Scripted
 
 
 @pytest.mark.parametrize(
@@ -104,6 +110,19 @@ def test_tool_calls_are_judged_by_the_worst_seed_and_told_with_their_intervals()
     assert (share.figure, share.met, minutes.figure, minutes.met) == (0.55, False, 70.0, False)
     assert share.note.startswith("0.10 [0.00, 0.20] (tools 0.10, values 0.10) before")
     assert "0.50 [0.40, 0.60]" in share.note
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_a_lesson_pays_whole_answers_and_no_part_of_them(skill):
+    env = Lesson(skill)
+    tasks = list(islice(env.tasks("eval"), 20))
+    knows = PerRolloutPolicy(lambda place: env.oracle(next(one for one in tasks if one.id == place.task)))
+    answered = played(env, tasks, knows)
+    assert worth(env, tasks, knows) == 1
+    assert worth(env, tasks, cut(answered)) <= PART
+    assert worth(env, tasks, Scripted([answered[0].trajectories[0].turns[0].action.content])) < 0.6
+    assert 0.4 < worth(env, tasks, env.players["teacher"]()) < 0.9
+    assert not {one.prompt for one in tasks} & {one.prompt for one in islice(env.tasks("train"), 500)}
 
 
 def test_results_are_kept_with_commit_machine_and_date_and_make_the_page(tmp_path):

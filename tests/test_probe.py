@@ -18,6 +18,7 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
 from wanderlust.evals.probe.probe import Probe, ProbeView, always_answer
 from wanderlust.evals.probe.report import ProbeReport
+from wanderlust.evals.probe.source_words import source_words
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.registry import installed_environments, load_environment
@@ -136,7 +137,7 @@ def test_hidden_files_are_read():
 def test_own_probes_are_a_line():
     magic = Probe(name="magic", description="says the magic word", answer=always_answer("<answer>xyzzy</answer>"))
     findings = found(adding(lambda text, answer: float(said(text) in (answer, "xyzzy"))), battery=[magic])
-    assert names(findings) == {"magic"}
+    assert names(findings) == {"magic", "search"}
 
 
 def test_the_battery_has_one_name_for_each_and_enough_of_them():
@@ -333,6 +334,32 @@ def test_what_stands_at_a_place_is_found():
         report = found(env, oracle=Scripted(lambda messages, rng, known=answers: known[messages[-1].content]))
         assert ({"search"} <= {flaw.result.name for flaw in report.flaws}) is not shuffled
         assert report.sound is shuffled
+
+
+VIP = "house account"
+
+
+def test_words_of_the_environments_own_code_are_said_and_put_into_tools():
+    def well_known(completion: str, answer: str) -> float:
+        return float(said(completion) in (answer, VIP))
+
+    env = SingleTurnEnvironment(sums(), rubric=Rubric(well_known))
+    report = found(env, battery=())
+    assert source_words(env) == [VIP, "answer"]
+    assert names(report) == {"search"}
+    assert found(adding(lambda completion, answer: float(said(completion) == answer)), battery=()).sound
+
+
+def test_tools_are_called_with_words_of_their_own_code():
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        return "paid" if to == VIP else "nobody of that name"
+
+    def someone_was_paid(trajectory) -> float:
+        return float(any(message.content == "paid" for message in trajectory.messages))
+
+    env = ToolEnvironment(sums(), tools=[pay], rubric=Rubric(someone_was_paid))
+    assert "source-words" in names(found(env, battery=(), oracle=Scripted([assistant("I cannot.")])))
 
 
 def paid_if_equal(completion: str, answer: str) -> float:

@@ -20,7 +20,7 @@ from toys import Twice
 from wanderlust.adapters.trl import trl_environments
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.calculator import Calculator
-from wanderlust.errors import UsageError
+from wanderlust.errors import StopEpisode, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tools.tool_environment import ToolEnvironment
@@ -32,10 +32,15 @@ def public(place: object) -> list[str]:
     return [name for name in dir(type(place)) if not name.startswith("_") and name not in ("reset", "get_reward")]
 
 
+def stopping(messages: object, rng: object) -> str:
+    """A model that never made a move."""
+    raise StopEpisode("max_turns")
+
+
 def ours(env: Environment, index: int, actions: list[Message], *, seed: int = 0) -> float | None:
     """The reward of the same actions without TRL; actions that are missing end the episode as a limit would."""
-    task, bounds = list(env.tasks())[index], Limits(max_turns=len(actions))
-    played = asyncio.run(rollout(env, task, Scripted(actions), seed=seed, limits=bounds))
+    task, bounds = list(env.tasks())[index], Limits(max_turns=max(len(actions), 1))
+    played = asyncio.run(rollout(env, task, Scripted(actions or stopping), seed=seed, limits=bounds))
     score = played.trajectory.score
     return score.reward if score is not None else None
 

@@ -42,8 +42,9 @@ from wanderlust.evals.probe.report import (
     clearly_exceeds,
 )
 from wanderlust.evals.probe.search import search_text
+from wanderlust.evals.probe.source_words import source_words
 from wanderlust.evals.probe.text_probes import IGNORANT_PROBES, TEXT_PROBES, TRICK_PROBES, random_example
-from wanderlust.evals.probe.tool_probes import GRASPING_PROBES
+from wanderlust.evals.probe.tool_probes import GRASPING_PROBES, source_probe
 from wanderlust.evals.probe.tool_use import RANDOM_TOOLS, TOOL_PROBES
 from wanderlust.evals.statistics import mean
 from wanderlust.runner.engine import rollout
@@ -115,7 +116,11 @@ async def run_probes(
         what = "the environment's own random player"
         chance = Probe(name="random", description=what, answer=lambda _: None, kind=IGNORANT)
         by_name.append((chance.name, await room.play(chance, policy=random)))
-    by_name.append(("search", await room.searched()))
+    words = source_words(env, answers=room.right_answers)
+    if words:
+        by_tools = source_probe(words)
+        by_name.append((by_tools.name, await room.play(by_tools, policy=by_tools)))
+    by_name.append(("search", await room.searched(words)))
     if attack:
         by_name.append((ATTACK_KIND, await room.attacked(attack)))
     if oracle is not None:
@@ -169,12 +174,18 @@ class _ProbeRun:
         turns = [action for actions in self.actions.values() for action in actions]
         return len(turns) > len(self.actions) and not any(action.tool_calls for action in turns)
 
+    @property
+    def right_answers(self) -> set[str]:
+        """What is known to be right in some task."""
+        keys = {str(task.answer) for task in self.tasks if isinstance(task.answer, str | int | float)}
+        return keys | {*(self.form.contents if self.form is not None else ())}
+
     async def listen_to_garbage(self) -> None:
         """Play a text without any form, which nothing that is understood looks like."""
         garbage = Probe(name="garbage", description="no form at all", answer=always_answer(GARBAGE))
         self.garbage = {r.task.id: r for r in await self._rollouts(garbage, self.tasks)}
 
-    async def searched(self) -> ProbeResult | None:
+    async def searched(self, words: Sequence[str]) -> ProbeResult | None:
         """The best text of a short search on half of the tasks, played on the other half; None where tools count."""
         half = len(self.tasks) // 2
         if half < MIN_SEARCH_TASKS or any(action.tool_calls for actions in self.actions.values() for action in actions):
@@ -188,7 +199,7 @@ class _ProbeRun:
             ]
             return fsum(scores) / len(scores) if scores else None
 
-        best = await search_text(fitness, seed=self.seed)
+        best = await search_text(fitness, seed=self.seed, words=words)
         return None if best is None else await self.play(best, policy=best, tasks=self.tasks[half:])
 
     async def attacked(self, episodes: int) -> ProbeResult | None:

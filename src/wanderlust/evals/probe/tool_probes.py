@@ -25,6 +25,8 @@ MAX_CALLS_PER_TURN = 32
 """Most calls in one turn: environments refuse further ones."""
 MAX_CALLS = 120
 """Most calls of one probe that calls a tool with everything it has seen, over its turns."""
+MAX_SOURCE_CALLS = 320
+"""Calls with texts of the environment's own code, which are shared out over tools and their arguments."""
 MAX_SINGLE_TOOLS = 6
 """Tools that are called with everything alone."""
 EDGE_NUMBERS = (0, -1, 1, 2, 3, 7, 9, 10, 42, 99, 100, 999)
@@ -167,16 +169,30 @@ def _last_value(view: ProbeView) -> str:
     return values[-1] if values else ""
 
 
-def _edges(view: ProbeView) -> Message | str | None:
-    """Calls every tool with ids at the edge, and answers with what came out."""
-    made = []
-    for tool in view.tools:
-        for name, schema in tool.schema.get("properties", {}).items():
-            kind = schema.get("type", "string")
-            tried: Sequence[Any] = EDGE_NUMBERS if kind in ("integer", "number") else EDGE_NAMES
-            if kind in ("integer", "number", "string") and "enum" not in schema:
-                made += [(tool, fill_arguments(tool.schema, view) | {name: one}) for one in tried]
-    return _call_all(made, view.turn) or (revealed_answer(view) if made else None)
+def _edges(names: Sequence[str], *, most: int | None = None) -> ProbeAnswer:
+    """Calls every tool with ids at the edge, and answers with what came out; about `most` calls at most."""
+
+    def say(view: ProbeView) -> Message | str | None:
+        places = [
+            (tool, name, kind)
+            for tool in view.tools
+            for name, schema in tool.schema.get("properties", {}).items()
+            if (kind := schema.get("type", "string")) in ("integer", "number", "string") and "enum" not in schema
+        ]
+        each = None if most is None else max(most // max(len(places), 1), 1)
+        made = []
+        for tool, name, kind in places:
+            tried: Sequence[Any] = EDGE_NUMBERS if kind in ("integer", "number") else names
+            made += [(tool, fill_arguments(tool.schema, view) | {name: one}) for one in tried[:each]]
+        return _call_all(made, view.turn) or (revealed_answer(view) if made else None)
+
+    return say
+
+
+def source_probe(words: Sequence[str]) -> Probe:
+    """Calls every tool with the texts of the environment's own code."""
+    what = "calls every tool with texts of the environment's own code"
+    return _probe("source-words", what, _edges(words, most=MAX_SOURCE_CALLS))
 
 
 def _with(values: Mapping[str, Any]) -> ProbeAnswer:
@@ -325,7 +341,7 @@ GRASPING_PROBES = (
         for n in range(1, MAX_SINGLE_TOOLS + 1)
     ),
     _probe("relay", "hands all that tools gave out to every tool again", _relaying),
-    _probe("edges", "calls every tool with ids that nobody told it, and answers with what came out", _edges),
+    _probe("edges", "calls every tool with ids that nobody told it, and answers with what it got", _edges(EDGE_NAMES)),
     _probe("tells-all", "answers with all that tools gave away", _telling_all),
     _probe("wipe", "deletes, closes or cancels all it has seen", _blanket(_REMOVE_PATTERN)),
     _probe("guessing", "hands in one guess after the other", _guessing),
