@@ -24,11 +24,11 @@ PACKING_TOLERANCE = 1e-4
 """Largest difference of hidden states in the trial, as a share of their size; at least four times the rounding."""
 
 
-def packed_lines(samples: Sequence[Sample], *, tokens: int, shares: bool) -> Iterator[list[Sample]]:
-    """The samples of each line of about `tokens` tokens, in the order that `packed_input` takes; at least one a line.
+def packed_lines(samples: Sequence[Sample], *, tokens: int, shares: bool, size: int = 0) -> Iterator[list[Sample]]:
+    """The samples of each line, in the order that `packed_input` takes; at least one a line.
 
-    Samples that begin alike follow each other, and those of one episode are in one line. With `shares` a common
-    beginning counts once.
+    A line has about `tokens` tokens, or where that is 0 at most `size` samples. Samples that begin alike follow each
+    other, and those of one episode are in one line. With `shares` a common beginning counts once.
     """
     line: list[Sample] = []
     filled = 0
@@ -37,7 +37,7 @@ def packed_lines(samples: Sequence[Sample], *, tokens: int, shares: bool) -> Ite
         new = sum(len(s.ids) - 1 for s in unit)
         if shares:
             new -= sum(_shared(one, other) for one, other in pairwise([*line[-1:], *unit]))
-        if line and filled + new > tokens:
+        if line and (filled + new > tokens if tokens else len(line) + len(unit) > size):
             yield sorted(line, key=lambda sample: sample.ids)
             new += _shared(line[-1], unit[0]) if shares else 0
             line, filled = [], 0
