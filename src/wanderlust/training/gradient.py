@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from wanderlust.errors import WanderlustError
 from wanderlust.policies.local.fast_llama import FastLlama, fast_llama_for
+from wanderlust.policies.local.products import projected
 from wanderlust.training.batch.collate import (
     Batch,
     BatchTotals,
@@ -197,6 +198,8 @@ class GradientComputer:
         self.trees = fast and not own and self.head is not None and supports_trees(model)
         if own:
             self.trunk.recompute = recompute
+            if isinstance(self.head, torch.nn.Module):
+                self.head = partial(projected, self.head)
         self.packs = own or (bool(micro_batch_tokens) and self.head is not None and supports_packing(model))
 
     @property

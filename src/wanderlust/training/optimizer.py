@@ -19,6 +19,7 @@ from torch import Tensor
 
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.local.inference_engine import Engine
+from wanderlust.policies.local.products import product
 from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import Gradient
@@ -42,34 +43,28 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """One step with Nesterov momentum; `closure` is not supported and must be None."""
         for group in self.param_groups:
-            alike: dict[torch.Size, list[Tensor]] = {}
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    alike.setdefault(parameter.shape, []).append(parameter)
-            for shape, parameters in alike.items():
-                directions = torch.stack([self._direction(p, group["momentum"]) for p in parameters])
-                size = SCALE * max(shape) ** 0.5
-                for parameter, update in zip(parameters, orthogonal(directions), strict=True):
-                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    parameter.add_(update, alpha=-group["lr"] * size)
-
-    def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
-        """The gradient with Nesterov momentum."""
-        assert parameter.grad is not None
-        mean: Tensor = self.state[parameter].setdefault("mean", torch.zeros_like(parameter))
-        mean.lerp_(parameter.grad, 1 - momentum)
-        return parameter.grad.lerp(mean, momentum)
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                mean: Tensor = state.setdefault("mean", torch.zeros_like(parameter))
+                mean.lerp_(parameter.grad, 1 - group["momentum"])
+                update = orthogonal(parameter.grad.lerp(mean, group["momentum"]))
+                size = SCALE * max(parameter.shape) ** 0.5
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.add_(update, alpha=-group["lr"] * size)
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
-    """About U V^T of the singular value decompositions U S V^T of matrices [N, R, C]."""
+def orthogonal(matrix: Tensor) -> Tensor:
+    """About U V^T of the singular value decomposition U S V^T of a [R, C] matrix."""
     a, b, c = COEFFICIENTS
-    wide = matrices.shape[1] <= matrices.shape[2]
-    x = matrices if wide else matrices.mT
-    x = torch.div(x, torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=1e-7))
+    wide = matrix.shape[0] <= matrix.shape[1]
+    x = matrix if wide else matrix.mT
+    x = torch.div(x, x.norm().clamp(min=1e-7))
     for _ in range(ITERATIONS):
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        gram = product(x, x)
+        mixed = product(gram, gram).mul_(c).add_(gram, alpha=b)  # symmetric, as both are
+        x = product(mixed, x.mT).add_(x, alpha=a)
     return x if wide else x.mT
 
 

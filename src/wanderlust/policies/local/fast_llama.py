@@ -24,6 +24,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from wanderlust.policies.local.device import dtype_of
+from wanderlust.policies.local.products import missing_rows, product, projected
 from wanderlust.policies.local.rows import Context, RowPool
 
 
@@ -159,13 +160,14 @@ class FastLlama:
         flat = positions if positions.dim() > 1 else positions[None]
         cos, sin = (x.view(*positions.shape, 1, -1) for x in self.trunk.rotary_emb(hidden, flat))
         last = len(self.trunk.layers) - 1
+        rows = functional.pad(keep, (0, missing_rows(len(keep)))) if keep is not None else None
         for number in range(last + 1):
-            own: dict[str, Any] = {"turns": (cos, sin), "attend": attend, "keep": keep if number == last else None}
+            own: dict[str, Any] = {"turns": (cos, sin), "attend": attend, "keep": rows if number == last else None}
             if self.recompute and torch.is_grad_enabled():
                 hidden = checkpoint(self._layer, hidden, number, **own, use_reentrant=False)
             else:
                 hidden = self._layer(hidden, number, **own)
-        return rms_norm(hidden, self.trunk.norm)
+        return rms_norm(hidden if keep is None else hidden[: len(keep)], self.trunk.norm)
 
     def _layer(
         self, hidden: Tensor, number: int, *, turns: tuple[Tensor, Tensor], attend: Attend, keep: Tensor | None
@@ -173,16 +175,17 @@ class FastLlama:
         layer = self.trunk.layers[number]
         own, inner, (cos, sin) = layer.self_attn, layer.mlp, turns
         x = rms_norm(hidden, layer.input_layernorm)
-        q, k, v = (project(x).unflatten(-1, (-1, self.size)) for project in (own.q_proj, own.k_proj, own.v_proj))
+        projections = (own.q_proj, own.k_proj, own.v_proj)
+        q, k, v = (projected(one, x).view(*x.shape[:-1], -1, self.size) for one in projections)
         if hasattr(own, "q_norm"):
             q, k = rms_norm(q, own.q_norm), rms_norm(k, own.k_norm)
         attended = attend(number, (apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v)).flatten(-2)
         if keep is not None:
             hidden, attended = (x.flatten(0, -2).index_select(0, keep) for x in (hidden, attended))
-        hidden = hidden + own.o_proj(attended)
+        hidden = hidden + projected(own.o_proj, attended)
         x = rms_norm(hidden, layer.post_attention_layernorm)
-        out: Tensor = hidden + inner.down_proj(swiglu(inner.gate_proj(x), inner.up_proj(x)))
-        return out
+        activated = swiglu(projected(inner.gate_proj, x), projected(inner.up_proj, x))
+        return hidden + projected(inner.down_proj, activated)
 
     def forward_rows(
         self, ids: Tensor, *, positions: Tensor | None = None, mask: Tensor | None = None, keep: Tensor | None = None
@@ -248,7 +251,7 @@ MAX_FUSED_PARAMETERS = 2**28
 
 class _Layer(NamedTuple):
     attention: Tensor
-    """[W, (heads + 2 groups) x D]"""
+    """[(heads + 2 groups) x D, W]"""
     out: Tensor
     gate_up: Tensor
     down: Tensor
@@ -299,7 +302,7 @@ class FusedLlama:
         attention = torch.cat([queries, turned(_weight(own.k_proj)), _weight(own.v_proj)]) * before
         gate_up = torch.cat([_weight(inner.gate_proj), _weight(inner.up_proj)]) * after
         matrices = (attention, _weight(own.o_proj), gate_up, _weight(inner.down_proj))
-        return _Layer(*(matrix.T.contiguous() for matrix in matrices))
+        return _Layer(*(matrix.detach() for matrix in matrices))
 
     def states(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None = None) -> Tensor:
         """Last hidden states [N, W] of ids [N] at positions [N]; `keep` as in `FastLlama.states`."""
@@ -315,16 +318,16 @@ class FusedLlama:
             self._turns = torch.complex(cos, sin)
         turn = self._turns[positions][:, None]  # [N, 1, D / 2]
         for number, layer in enumerate(self._layers):
-            mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
+            mixed = product(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
             pairs.mul_(turn)
             q, k, v = mixed.split_with_sizes((self.heads, self.groups, self.groups), 1)
             if keep is not None and number == len(self._layers) - 1:
                 hidden, q = hidden.index_select(0, keep), q.index_select(0, keep)
-            hidden = torch.addmm(hidden, attend(number, (q, k, v)).reshape(len(q), -1), layer.out)
-            both = torch.mm(self._unit(hidden), layer.gate_up)
+            hidden = product(attend(number, (q, k, v)).reshape(len(q), -1), layer.out).add_(hidden)
+            both = product(self._unit(hidden), layer.gate_up)
             activated = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])
-            hidden = torch.addmm(hidden, activated, layer.down)
+            hidden = product(activated, layer.down).add_(hidden)
         last: Tensor = self._unit(hidden) * self.trunk.norm.weight
         return last
 
@@ -417,8 +420,7 @@ class FastLlamaPass:
 
         positions = lines[0].positions if len(lines) == 1 else torch.cat([line.positions for line in lines])
         hidden = self.llama.states(torch.tensor(ids, device=self.device), positions, attend, keep=keep)
-        logits: Tensor = self.head(hidden)
-        return logits
+        return projected(self.head, hidden)
 
     def _attend(self, pool: RowPool, line: _Line, ends: _Line) -> Attend:
         """Attention of the new tokens of one pool's rows, or of their ends alone; keys and values are written first."""
