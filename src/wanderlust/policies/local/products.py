@@ -73,8 +73,13 @@ class _Product(torch.autograd.Function):
         padded, weight = ctx.saved_tensors
         count = gradient.numel() // gradient.shape[-1]
         own = _padded(gradient.reshape(count, -1))
-        of_x = _by_onednn(own, weight.T)[:count].view(*gradient.shape[:-1], -1) if ctx.needs_input_grad[0] else None
-        return of_x, _by_onednn(own.T, padded.T) if ctx.needs_input_grad[1] else None
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_x = _by_onednn(own, weight.T)[:count].view(*gradient.shape[:-1], -1)
+        if ctx.needs_input_grad[1]:  # the fewer rows the result has, the faster it is
+            wide = own.shape[1] <= padded.shape[1]
+            of_weight = _by_onednn(own.T, padded.T) if wide else _by_onednn(padded.T, own.T).T
+        return of_x, of_weight
 
 
 def missing_rows(count: int) -> int:
