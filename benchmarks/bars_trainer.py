@@ -55,9 +55,9 @@ class Work:
 
 
 WORKS = (
-    Work(task="count", what="a step, one turn", pairs=7, bar=1.3, aim=2),
+    Work(task="count", what="a step, one turn", pairs=7, bar=2, aim=3),
     Work(task="count", what="the same on one core", pairs=5, bar=1.3, aim=2, cores=1),
-    Work(task="guess", what="a step, 5 turns with a tool", pairs=3, bar=3, aim=6),
+    Work(task="guess", what="a step, 5 turns with a tool", pairs=3, bar=6, aim=8),
 )
 
 
@@ -117,7 +117,7 @@ def products(folder: Path) -> Bar:
     shares = json.loads(told.stdout)
     parts = f"rollout {shares['rollout']:.0f}%, update {shares['update']:.0f}%"
     note = f"{parts}; {shares['operators']:.0f}% of the operators' own time"
-    return Bar(name="beside matrix products, one turn", figure=shares["all"], bar=35, aim=15, unit="%", note=note)
+    return Bar(name="beside matrix products, one turn", figure=shares["all"], bar=18, aim=12, unit="%", note=note)
 
 
 def bars() -> Iterator[Bar]:

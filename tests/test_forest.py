@@ -9,7 +9,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GemmaConfig,
+    GemmaForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from wanderlust.training import losses
 from wanderlust.training.batch import token_tree
@@ -63,11 +72,22 @@ def families(rng: Random, groups: int = 4, siblings: int = 8) -> list[Sample]:
     return out
 
 
-@pytest.mark.parametrize("model", [llama(), made(Qwen3ForCausalLM, Qwen3Config, head_dim=8)], ids=["llama", "qwen3"])
+@pytest.mark.parametrize(
+    ("model", "trees"),
+    [
+        (llama(), False),
+        (made(Qwen3ForCausalLM, Qwen3Config, head_dim=8), False),
+        (made(GemmaForCausalLM, GemmaConfig, head_dim=8), True),
+    ],
+    ids=["llama", "qwen3", "gemma"],
+)
 @pytest.mark.parametrize("loss", [losses.CISPO_LOSS, losses.GRPO_LOSS, losses.GSPO_LOSS], ids=["cispo", "grpo", "gspo"])
-def test_the_gradient_is_that_of_rows(model: Any, loss: losses.PolicyLoss) -> None:
+def test_the_gradient_is_that_of_rows(model: Any, trees: bool, loss: losses.PolicyLoss) -> None:
+    """Packed where our own pass reads the model, else as trees."""
     samples = families(Random(str(loss)))
-    rows, branches = (GradientComputer(model, loss=loss, fast=trees).gradient(samples) for trees in (False, True))
+    plain, sharing = (GradientComputer(model, loss=loss, fast=fast) for fast in (False, True))
+    assert (sharing.trees, sharing.packs) == (trees, not trees)
+    rows, branches = plain.gradient(samples), sharing.gradient(samples)
     assert branches.denominator == rows.denominator
     torch.testing.assert_close(branches.values, rows.values, rtol=1e-3, atol=1e-4)
     for name in ("loss", "entropy", "kl_k3", "clipped"):

@@ -17,6 +17,7 @@ from wanderlust.policies.local.device import memory_of
 from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.kv_cache import BatchedKVCache
 from wanderlust.policies.local.policy import LocalSampler
+from wanderlust.policies.local.rows import Context
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.models import cache_bytes
 from wanderlust.training.trainers.replica import Replica
@@ -121,6 +122,38 @@ def test_within_a_bound_the_same_tokens_are_sampled(kind: str) -> None:
     assert scarce.counters.read > plenty.counters.read
     assert worst_gap(model, asked, said) < 1e-4
     assert turns(again, asked) == said  # to the last bit
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_siblings_have_one_row_until_they_part(kind: str) -> None:
+    model, (opening,) = made(kind), prompts([90])
+    cache = engine_of(model).kv_cache
+    assert isinstance(cache, BatchedKVCache)
+    siblings = [Context() for _ in range(4)]
+    for sibling in siblings:
+        sibling.append(opening)
+    playing = siblings[1:]
+    taken: list[int] = []
+
+    def read(contexts: Sequence[Context], *tokens: int) -> None:
+        for context, token in zip(contexts, tokens, strict=False):
+            context.append([token])
+        with torch.inference_mode():
+            logits = cache.forward(contexts)
+            for context, row in zip(contexts, logits, strict=True):
+                torch.testing.assert_close(row, model(torch.tensor([context.ids])).logits[0, -1], rtol=1e-3, atol=1e-3)
+        taken.append(len({(c.capacity, c.row) for c in siblings}))
+
+    read(siblings)
+    read(playing, 7, 7, 7)
+    read(playing, 8, 9, 8)
+    read(siblings, 7, 5, 5, 5)
+    read(siblings, 8, 6, 6, 6)
+    one = int(cache.has_states)  # who does not play keeps a state to itself
+    assert taken == [1, 1 + one, 2 + one, 3, 3]
+    for sibling in siblings:
+        cache.free(sibling)
+    assert not cache.contexts
 
 
 def test_requests_that_outgrow_the_bound_wait_and_draw_the_same() -> None:

@@ -116,7 +116,7 @@ def test_sampler_and_trainer_are_as_near_as_their_numbers(fast: bool) -> None:
     for model, near in ((model_of("full"), 1e-4), (rounded(), NEAR)):
         samples = drawn(model, fast=fast)
         reader = GradientComputer(model, loss=losses.CISPO_LOSS, fast=fast, micro_batch=5)
-        assert (reader.trees, isinstance(reader.trunk, FastLlama)) == (fast, fast)
+        assert (reader.packs, isinstance(reader.trunk, FastLlama)) == (fast, fast)
         found = reader.gradient(samples).sums.metrics()
         assert found["sampler_logprob_diff_max"] < near
         assert abs(found["sampler_kl_k1"]) <= found["sampler_logprob_diff_max"]

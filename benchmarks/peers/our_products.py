@@ -22,7 +22,14 @@ from wanderlust.training.trainers.process_pool import shard, shard_samples, unsh
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group
 
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")
+PRODUCTS = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::_scaled_dot_product",
+    "mkldnn::_linear_pointwise",
+)
 ROUNDS = 5
 
 

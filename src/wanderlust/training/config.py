@@ -115,7 +115,7 @@ class TrainConfig:
     precision: Precision = "fp32"
     """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
     implementation: Literal["own", "transformers"] = "own"
-    """own: the Llama family by this project's forward pass, samples with a common prefix as a tree. Or transformers."""
+    """own: the Llama family by this project's forward pass, packed without padding. Or transformers."""
 
     # Supervised warm-up (SFT) on episodes of the environment's teacher, before reinforcement learning
     sft_episodes: int = 0

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from wanderlust.errors import WanderlustError
 from wanderlust.policies.local.fast_llama import FastLlama, fast_llama_for
+from wanderlust.policies.local.products import projected
 from wanderlust.training.batch.collate import (
     Batch,
     BatchTotals,
@@ -183,7 +184,7 @@ class GradientComputer:
         recompute: bool = False,
         fast: bool = False,
     ):
-        """With `fast`, where the model can, our own pass reads it, and what samples have in common is read once.
+        """With `fast`, where the model can, our own pass reads packed samples, and what they have in common once.
 
         With `recompute` the activations of a layer are computed again in the backward pass instead of being kept.
         """
@@ -193,11 +194,13 @@ class GradientComputer:
         self._rounded = any(p.dtype.itemsize < 4 for p in self.parameters)
         self.head = head_of(model)
         self.trunk: Any = (fast_llama_for(model) if fast and self.head is not None else None) or model.base_model
-        self.trees = fast and self.head is not None and supports_trees(model)
         own = isinstance(self.trunk, FastLlama)
+        self.trees = fast and not own and self.head is not None and supports_trees(model)
         if own:
             self.trunk.recompute = recompute
-        self.packs = bool(micro_batch_tokens) and self.head is not None and (own or supports_packing(model))
+            if isinstance(self.head, torch.nn.Module):
+                self.head = partial(projected, self.head)
+        self.packs = own or (bool(micro_batch_tokens) and self.head is not None and supports_packing(model))
 
     @property
     def line_tokens(self) -> int:
@@ -210,7 +213,7 @@ class GradientComputer:
         """The micro-batches of some samples."""
         if self.packs:
             shares = isinstance(self.trunk, FastLlama)
-            for line in packed_lines(samples, tokens=self.line_tokens, shares=shares):
+            for line in packed_lines(samples, tokens=self.line_tokens, size=self.micro_batch, shares=shares):
                 yield collate(line, self.loss, packed_input(line, shares=shares))
         elif self.trees and not self.micro_batch_tokens:
             yield from prefix_tree_batches(samples, self.loss, size=self.micro_batch)
@@ -287,7 +290,8 @@ class GradientComputer:
             numbers: dict[int, list[int]] = {}
             for n, sample in enumerate(samples):
                 numbers.setdefault(id(sample), []).append(n)
-            for line in packed_lines(samples, tokens=self.micro_batch_tokens, shares=isinstance(self.trunk, FastLlama)):
+            shares = isinstance(self.trunk, FastLlama)
+            for line in packed_lines(samples, tokens=self.micro_batch_tokens, size=self.micro_batch, shares=shares):
                 yield [numbers[id(sample)].pop() for sample in line]
             return
         order = sorted((n for n, s in enumerate(samples) if s.ids), key=lambda n: len(samples[n].ids))

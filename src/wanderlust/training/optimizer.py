@@ -19,6 +19,7 @@ from torch import Tensor
 
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.local.inference_engine import Engine
+from wanderlust.policies.local.products import product
 from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import Gradient
@@ -61,8 +62,9 @@ def orthogonal(matrix: Tensor) -> Tensor:
     x = matrix if wide else matrix.mT
     x = torch.div(x, x.norm().clamp(min=1e-7))
     for _ in range(ITERATIONS):
-        gram = x @ x.mT
-        x = torch.add(a * x, (b * gram + c * gram @ gram) @ x)
+        gram = product(x, x)
+        mixed = product(gram, gram).mul_(c).add_(gram, alpha=b)  # symmetric, as both are
+        x = product(mixed, x.mT).add_(x, alpha=a)
     return x if wide else x.mT
 
 

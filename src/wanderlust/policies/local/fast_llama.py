@@ -24,6 +24,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from wanderlust.policies.local.device import dtype_of
+from wanderlust.policies.local.products import missing_rows, product, projected
 from wanderlust.policies.local.rows import Context, RowPool
 
 
@@ -151,7 +152,7 @@ class FastLlama:
         """Whether a layer's activations are computed again in the backward pass instead of being kept."""
 
     def states(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None = None) -> Tensor:
-        """Last hidden states [..., W] of ids [...] at positions [...]; with `keep` [U], those of these places [U, W].
+        """Last hidden states [..., W] of ids [...] at positions [...]; with `keep` [U], those of these places, [U, W].
 
         Places that are not kept take no part in the last layer's feed-forward.
         """
@@ -159,13 +160,14 @@ class FastLlama:
         flat = positions if positions.dim() > 1 else positions[None]
         cos, sin = (x.view(*positions.shape, 1, -1) for x in self.trunk.rotary_emb(hidden, flat))
         last = len(self.trunk.layers) - 1
+        rows = functional.pad(keep, (0, missing_rows(len(keep)))) if keep is not None else None
         for number in range(last + 1):
-            own: dict[str, Any] = {"turns": (cos, sin), "attend": attend, "keep": keep if number == last else None}
+            own: dict[str, Any] = {"turns": (cos, sin), "attend": attend, "keep": rows if number == last else None}
             if self.recompute and torch.is_grad_enabled():
                 hidden = checkpoint(self._layer, hidden, number, **own, use_reentrant=False)
             else:
                 hidden = self._layer(hidden, number, **own)
-        return rms_norm(hidden, self.trunk.norm)
+        return rms_norm(hidden if keep is None else hidden[: len(keep)], self.trunk.norm)
 
     def _layer(
         self, hidden: Tensor, number: int, *, turns: tuple[Tensor, Tensor], attend: Attend, keep: Tensor | None
@@ -173,19 +175,22 @@ class FastLlama:
         layer = self.trunk.layers[number]
         own, inner, (cos, sin) = layer.self_attn, layer.mlp, turns
         x = rms_norm(hidden, layer.input_layernorm)
-        q, k, v = (project(x).unflatten(-1, (-1, self.size)) for project in (own.q_proj, own.k_proj, own.v_proj))
+        projections = (own.q_proj, own.k_proj, own.v_proj)
+        q, k, v = (projected(one, x).view(*x.shape[:-1], -1, self.size) for one in projections)
         if hasattr(own, "q_norm"):
             q, k = rms_norm(q, own.q_norm), rms_norm(k, own.k_norm)
         attended = attend(number, (apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v)).flatten(-2)
         if keep is not None:
-            hidden, attended = hidden.index_select(0, keep), attended.index_select(0, keep)
-        hidden = hidden + own.o_proj(attended)
+            hidden, attended = (x.flatten(0, -2).index_select(0, keep) for x in (hidden, attended))
+        hidden = hidden + projected(own.o_proj, attended)
         x = rms_norm(hidden, layer.post_attention_layernorm)
-        out: Tensor = hidden + inner.down_proj(swiglu(inner.gate_proj(x), inner.up_proj(x)))
-        return out
+        activated = swiglu(projected(inner.gate_proj, x), projected(inner.up_proj, x))
+        return hidden + projected(inner.down_proj, activated)
 
-    def forward_rows(self, ids: Tensor, *, positions: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Last hidden states [B, T, W] of rows [B, T].
+    def forward_rows(
+        self, ids: Tensor, *, positions: Tensor | None = None, mask: Tensor | None = None, keep: Tensor | None = None
+    ) -> Tensor:
+        """Last hidden states [B, T, W] of rows [B, T]; with `keep` [U], those of these places of [B x T], [U, W].
 
         Positions count up from 0 unless they are given; `mask` [B, 1, T, T] is added to the scores (None: causal).
         """
@@ -199,7 +204,7 @@ class FastLlama:
             )
             return attended.transpose(1, 2)
 
-        return self.states(ids, positions, attend)
+        return self.states(ids, positions, attend, keep=keep)
 
 
 def fast_llama_for(model: Any) -> FastLlama | None:
@@ -246,7 +251,7 @@ MAX_FUSED_PARAMETERS = 2**28
 
 class _Layer(NamedTuple):
     attention: Tensor
-    """[W, (heads + 2 groups) x D]"""
+    """[(heads + 2 groups) x D, W]"""
     out: Tensor
     gate_up: Tensor
     down: Tensor
@@ -297,10 +302,10 @@ class FusedLlama:
         attention = torch.cat([queries, turned(_weight(own.k_proj)), _weight(own.v_proj)]) * before
         gate_up = torch.cat([_weight(inner.gate_proj), _weight(inner.up_proj)]) * after
         matrices = (attention, _weight(own.o_proj), gate_up, _weight(inner.down_proj))
-        return _Layer(*(matrix.T.contiguous() for matrix in matrices))
+        return _Layer(*(matrix.detach() for matrix in matrices))
 
-    def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Last hidden states [N, W] of ids [N] at positions [N]."""
+    def states(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None = None) -> Tensor:
+        """Last hidden states [N, W] of ids [N] at positions [N]; `keep` as in `FastLlama.states`."""
         stamp = sum(p._version for p in self._parameters)
         if stamp != self._stamp:
             self._stamp, self._layers = stamp, [self._laid_out(layer) for layer in self.trunk.layers]
@@ -313,14 +318,16 @@ class FusedLlama:
             self._turns = torch.complex(cos, sin)
         turn = self._turns[positions][:, None]  # [N, 1, D / 2]
         for number, layer in enumerate(self._layers):
-            mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
+            mixed = product(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
             pairs.mul_(turn)
-            attended = attend(number, mixed.split_with_sizes((self.heads, self.groups, self.groups), 1))
-            hidden = torch.addmm(hidden, attended.reshape(count, -1), layer.out)
-            both = torch.mm(self._unit(hidden), layer.gate_up)
+            q, k, v = mixed.split_with_sizes((self.heads, self.groups, self.groups), 1)
+            if keep is not None and number == len(self._layers) - 1:
+                hidden, q = hidden.index_select(0, keep), q.index_select(0, keep)
+            hidden = product(attend(number, (q, k, v)).reshape(len(q), -1), layer.out).add_(hidden)
+            both = product(self._unit(hidden), layer.gate_up)
             activated = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])
-            hidden = torch.addmm(hidden, activated, layer.down)
+            hidden = product(activated, layer.down).add_(hidden)
         last: Tensor = self._unit(hidden) * self.trunk.norm.weight
         return last
 
@@ -344,11 +351,13 @@ def _weight(projection: Any) -> Tensor:
 
 AttentionSearch: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention of queries [N, heads, D] over keys and values [rows x groups, upto, D]; the shape of queries."""
+MAX_SCORES = 2**20
+"""Attention scores that are made as plain products; more of them are made piecewise by PyTorch's attention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """New tokens, one after the other."""
+    """Tokens of some rows, one after the other."""
 
     rows: Tensor
     """[N]"""
@@ -359,6 +368,19 @@ class _Line:
     upto: int
     """Positions that any of them may look at."""
 
+    @classmethod
+    def of(cls, batch: Sequence[Context], starts: Sequence[int], device: Any) -> _Line:
+        """Those of each context from a position on."""
+        counts = [c.end - start for c, start in zip(batch, starts, strict=True)]
+        rows = [row for row, n in enumerate(counts) for _ in range(n)]
+        positions = [p for c, start in zip(batch, starts, strict=True) for p in range(start, c.end)]
+        return cls(
+            rows=torch.tensor(rows, device=device),
+            positions=torch.tensor(positions, device=device),
+            counts=counts,
+            upto=max(c.end for c in batch),
+        )
+
 
 class FastLlamaPass:
     """Read by our own pass: new tokens stand in one line, padded only for the attention of several tokens a row."""
@@ -367,81 +389,88 @@ class FastLlamaPass:
         self.llama = FusedLlama(model) if FusedLlama.suits(model) else llama
         self.head = model.get_output_embeddings()
         self.groups = int(model.config.num_key_value_heads)
+        self.shares = int(model.config.num_attention_heads) // self.groups
+        """Heads of queries that share one of keys."""
         self.kind, self.device = dtype_of(model.base_model), model.device
 
     def read(self, parts: Sequence[tuple[RowPool, Sequence[Context]]]) -> Tensor:
         """As `rows.TransformersPass.read`, but one pass for all pools; attention alone goes pool by pool."""
         batch = [context for _, contexts in parts for context in contexts]
         ids = [token for c in batch for token in (*c.ids[c.cached_length :], *c.draft)]
-        positions = torch.tensor([p for c in batch for p in range(c.cached_length, c.end)], device=self.device)
-        counts = [c.end - c.cached_length for c in batch]
-        sizes = [sum(c.end - c.cached_length for c in contexts) for _, contexts in parts]
-        attends = [
-            self._attend(pool, contexts, own)
-            for (pool, contexts), own in zip(parts, torch.split(positions, sizes), strict=True)
+        wanted = [
+            end - 1 - n
+            for c, end in zip(batch, accumulate(c.end - c.cached_length for c in batch), strict=True)
+            for n in range(len(c.draft), -1, -1)
         ]
+        keep = torch.tensor(wanted, device=self.device) if len(wanted) < len(ids) else None
+        lines = [_Line.of(contexts, [c.cached_length for c in contexts], self.device) for _, contexts in parts]
+        ends = lines
+        if keep is not None:
+            ends = [_Line.of(contexts, [len(c.ids) - 1 for c in contexts], self.device) for _, contexts in parts]
+        attends = [self._attend(pool, *two) for (pool, _), *two in zip(parts, lines, ends, strict=True)]
 
         def attend(number: int, projections: Sequence[Tensor]) -> Tensor:
             if len(attends) == 1:
                 return attends[0](number, projections)
-            split = zip(*(torch.split(x, sizes) for x in projections), strict=True)
-            return torch.cat([attend(number, own) for attend, own in zip(attends, split, strict=True)])
+            q, k, v = projections
+            sizes = [len(line.rows) for line in lines]
+            own = sizes if len(q) == len(k) else [len(line.rows) for line in ends]
+            split = zip(*(x.split_with_sizes(n) for x, n in ((q, own), (k, sizes), (v, sizes))), strict=True)
+            return torch.cat([attend(number, part) for attend, part in zip(attends, split, strict=True)])
 
-        hidden = self.llama.states(torch.tensor(ids, device=self.device), positions, attend)
-        wanted = [
-            end - 1 - n for c, end in zip(batch, accumulate(counts), strict=True) for n in range(len(c.draft), -1, -1)
-        ]
-        if len(wanted) < len(hidden):
-            hidden = hidden[torch.tensor(wanted, device=self.device)]
-        logits: Tensor = self.head(hidden)
-        return logits
+        positions = lines[0].positions if len(lines) == 1 else torch.cat([line.positions for line in lines])
+        hidden = self.llama.states(torch.tensor(ids, device=self.device), positions, attend, keep=keep)
+        return projected(self.head, hidden)
 
-    def _attend(self, pool: RowPool, batch: Sequence[Context], positions: Tensor) -> Attend:
-        """Attention of the new tokens of one pool's rows, whose keys and values are written on the way."""
-        counts = [c.end - c.cached_length for c in batch]
-        rows = torch.tensor([row for row, n in enumerate(counts) for _ in range(n)], device=self.device)
-        line = _Line(rows=rows, positions=positions, counts=counts, upto=max(c.end for c in batch))
-        plain = max(counts) == 1 and self.kind == torch.float32  # else scores would be rounded before the softmax
-        search = self._each(line) if plain else self._several(line)
-        many, upto = len(counts) * self.groups, line.upto
+    def _attend(self, pool: RowPool, line: _Line, ends: _Line) -> Attend:
+        """Attention of the new tokens of one pool's rows, or of their ends alone; keys and values are written first."""
+        whole = self._search(line)
+        few = whole if ends is line else self._search(ends)
+        many, upto, places = len(line.counts) * self.groups, line.upto, (line.rows, line.positions)
 
         def attend(number: int, projections: Sequence[Tensor]) -> Tensor:
             q, k, v = projections
-            keys, values = pool.layers[number].write(k, v, (rows, positions))
-            return search(q, keys[:many, :upto], values[:many, :upto])
+            keys, values = pool.layers[number].write(k, v, places)
+            return (whole if len(q) == len(k) else few)(q, keys[:many, :upto], values[:many, :upto])
 
         return attend
 
-    def _each(self, line: _Line) -> AttentionSearch:
-        """Attend with one query a row: plain products, cheaper than the set-up of `scaled_dot_product_attention`."""
-        many, scale, size = len(line.rows) * self.groups, self.llama.scale, self.llama.size
-        blind = self._blind(line.positions[:, None], line.upto).expand(-1, self.groups, -1).reshape(many, 1, -1)
+    def _search(self, line: _Line) -> AttentionSearch:
+        """Attend with queries that are padded to the most of a row; the heads of a group are further queries.
+
+        Plain products cost less than the set-up of `scaled_dot_product_attention`; in lower precision their scores
+        would be rounded before the softmax.
+        """
+        many, width, upto, shares = len(line.counts), max(line.counts), line.upto, self.shares
+        groups, size, scale = self.groups, self.llama.size, self.llama.scale
+        rows, depths, single = line.rows, line.positions[:, None], width == 1
+        if not single:
+            columns = torch.tensor([column for n in line.counts for column in range(n)], device=self.device)
+            depths = depths.new_zeros(many, width).index_put_((rows, columns), line.positions)
+        blind = self._blind(depths, upto)  # [B, C, upto]
+        few = self.kind == torch.float32 and many * groups * shares * width * upto <= MAX_SCORES
+        if few:
+            blind = blind[:, None, None].expand(-1, groups, shares, -1, -1).reshape(many * groups, -1, upto)
+        else:
+            blind = blind[:, None].repeat(1, 1, shares, 1)
 
         def search(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            scores = torch.baddbmm(blind, q.reshape(many, -1, size), keys.transpose(1, 2), alpha=scale)
-            return torch.bmm(scores.softmax(-1), values).view(q.shape)
-
-        return search
-
-    def _several(self, line: _Line) -> AttentionSearch:
-        """Attend with several queries a row, padded to the most; the heads of a group are further queries."""
-        many, width, groups, size = len(line.counts), max(line.counts), self.groups, self.llama.size
-        rows, columns = line.rows, torch.cat([torch.arange(n, device=self.device) for n in line.counts])
-        depths = rows.new_zeros(many, width).index_put_((rows, columns), line.positions)
-        blind = self._blind(depths, line.upto)[:, None]  # [B, 1, C, upto]
-
-        def search(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            padded = q.new_zeros(many, width, groups, q.shape[1] // groups, size)
-            padded[rows, columns] = q.reshape(len(q), groups, -1, size)
-            queries = padded.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, G, heads of a group x C, D]
-            mask = blind.repeat(1, 1, padded.shape[3], 1)
-            past, new_values = (x.view(many, groups, -1, size) for x in (keys, values))
-            attended = functional.scaled_dot_product_attention(
-                queries, past, new_values, attn_mask=mask, scale=self.llama.scale
-            )
-            attended = attended.reshape(many, groups, -1, width, size).permute(0, 3, 1, 2, 4)
-            out: Tensor = attended[rows, columns].flatten(1, 2)
-            return out
+            if single:
+                queries = q.reshape(many * groups, shares, size)
+            else:
+                padded = q.new_zeros(many, width, groups, shares, size)
+                padded[rows, columns] = q.reshape(len(q), groups, shares, size)
+                queries = padded.permute(0, 2, 3, 1, 4).reshape(many * groups, shares * width, size)
+            if few:
+                scores = torch.baddbmm(blind, queries, keys.transpose(1, 2), alpha=scale)
+                attended = torch.bmm(scores.softmax(-1), values)
+            else:
+                queries, keys, values = (x.view(many, groups, -1, size) for x in (queries, keys, values))
+                attended = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=blind, scale=scale)
+            if single:
+                return attended.view(q.shape)
+            out: Tensor = attended.view(many, groups, shares, width, size).permute(0, 3, 1, 2, 4)[rows, columns]
+            return out.flatten(1, 2)
 
         return search
 

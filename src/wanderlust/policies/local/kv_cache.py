@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -67,7 +67,7 @@ class BatchedKVCache:
     @property
     def contexts(self) -> list[Context]:
         """All that have a row."""
-        return [context for pool in self.pools.values() for context in pool.contexts if context is not None]
+        return [context for pool in self.pools.values() for held in pool.contexts for context in held]
 
     @property
     def size(self) -> int:
@@ -102,9 +102,8 @@ class BatchedKVCache:
         """Read every context's unread ids and its draft; returns logits [N, V] in the order of the contexts.
 
         Each context has one row after its ids and one after each id of its draft. Contexts with the same ids are read
-        once: the samples of a group cost one until they differ.
+        once, and have one row of the cache: the samples of a group cost one until they differ.
         """
-        self._assign_rows(contexts)
         self._read_shared_prefixes(
             [c for c in contexts if not c.cached_length and len(c.ids) > MIN_SHARED_PREFIX_TOKENS]
         )
@@ -113,14 +112,13 @@ class BatchedKVCache:
             twins.setdefault((context.digest, len(context.ids), context.cached_length, context.draft), []).append(
                 context
             )
-        logits, start_of, start = list[Tensor](), dict[int, int](), 0
         twins_of = {id(same[0]): same for same in twins.values()}
-        for batch in self._readable_together([same[0] for same in twins.values()]):
+        self._assign_rows(twins_of.values())
+        logits, start_of, start = list[Tensor](), dict[int, int](), 0
+        for batch in self._readable_together([same[0] for same in twins_of.values()]):
             parts = self._parts(batch)
             logits.append(self.pass_.read(parts))
-            firsts = [context for _, part in parts for context in part]
-            self._share((first, twins_of[id(first)][1:]) for first in firsts)
-            for first in firsts:
+            for first in (context for _, part in parts for context in part):
                 for context in twins_of[id(first)]:
                     start_of[id(context)], context.cached_length = start, len(context.ids)
                 start += 1 + len(first.draft)
@@ -145,7 +143,7 @@ class BatchedKVCache:
         for context in batch:
             parts.setdefault(context.capacity, []).append(context)
         for capacity, contexts in parts.items():
-            self.pools[capacity].front(contexts)
+            self.pools[capacity].front([c.row for c in contexts])
             contexts.sort(key=lambda c: c.row)
         return [(self.pools[capacity], contexts) for capacity, contexts in parts.items()]
 
@@ -154,68 +152,68 @@ class BatchedKVCache:
         families = list(_families(contexts))
         if not families:
             return
+        self._assign_rows([family for family, _ in families])
         for batch in [[one] for one in families] if self.has_states else [families]:
             parts = self._parts([family[0] for family, _ in batch])
             common_of = {id(family[0]): common for family, common in batch}
-            stubs = {
-                id(c): Context(ids=c.ids[: common_of[id(c)]], row=c.row, capacity=c.capacity)
-                for _, part in parts
-                for c in part
-            }
-            self.pass_.read([(pool, [stubs[id(c)] for c in part]) for pool, part in parts])
-            self._share((stubs[id(family[0])], family[1:]) for family, _ in batch)
+            self.pass_.read(
+                [
+                    (pool, [Context(ids=c.ids[: common_of[id(c)]], row=c.row, capacity=c.capacity) for c in part])
+                    for pool, part in parts
+                ]
+            )
             for family, common in batch:
                 for context in family:
                     context.cached_length = common
 
-    def _share(self, families: Iterable[tuple[Context, Sequence[Context]]]) -> None:
-        """Copy the keys, values and states of what the first of each family has just read to the others' rows."""
-        places: dict[tuple[int, int], list[tuple[int, int, range]]] = {}
-        for first, others in families:
-            new = range(first.cached_length, first.end)
-            for other in others:
-                places.setdefault((first.capacity, other.capacity), []).append((first.row, other.row, new))
-        for (source, target), copies in places.items():
-            single = [(row, to, position) for row, to, new in copies for position in new]
-            from_, to, at = (torch.tensor(numbers, device=self.device) for numbers in zip(*single, strict=True))
-            rows = [torch.tensor(numbers, device=self.device) for numbers in list(zip(*copies, strict=True))[:2]]
-            for own, theirs in zip(self.pools[target].layers, self.pools[source].layers, strict=True):
-                if isinstance(own, KVRows):
-                    own.copy(theirs, (from_, at), (to, at))
-                if isinstance(own, StateRows):
-                    own.copy_rows(theirs, *rows)
-
     def free(self, context: Context) -> None:
-        """Forget a context. A large pool without any gives its memory back; new memory takes time."""
-        if context.row < 0:
-            return
-        pool = self.pools[context.capacity]
-        pool.drop(context)
-        if not pool.contexts and pool.size > MAX_IDLE_POOL_BYTES:
-            del self.pools[pool.table.positions]
+        """Forget a context."""
+        if context.row >= 0:
+            self._leave(context, context.capacity, context.row)
+            context.row, context.capacity, context.cached_length = -1, 0, 0
 
-    def _assign_rows(self, contexts: Sequence[Context]) -> None:
-        """Give every context a row that is long enough."""
-        if len({c.capacity for c in contexts}) == 1 and all(c.end <= c.capacity for c in contexts):
-            return
-        wanted: dict[int, list[Context]] = {}
-        for context, capacity in zip(contexts, self._common_capacities(contexts), strict=True):
-            if capacity > context.capacity:
-                wanted.setdefault(capacity, []).append(context)
-        for capacity, group in wanted.items():
+    def _leave(self, context: Context, capacity: int, row: int) -> None:
+        """Take a context's row away. A large pool without any gives its memory back; new memory takes time."""
+        pool = self.pools[capacity]
+        pool.drop(context, row)
+        if not pool.contexts and pool.size > MAX_IDLE_POOL_BYTES:
+            del self.pools[capacity]
+
+    def _assign_rows(self, groups: Collection[Sequence[Context]]) -> None:
+        """Give every group of equal contexts a long enough row that this pass may write; what is cached is copied."""
+        moving: dict[int, list[Sequence[Context]]] = {}
+        present, written = {id(c) for same in groups for c in same}, set[tuple[int, int]]()
+        for same, capacity in zip(groups, self._common_capacities([same[0] for same in groups]), strict=True):
+            place = (same[0].capacity, same[0].row)
+            if capacity > place[0] or place in written or not self._may_write(same, present):
+                moving.setdefault(capacity, []).append(same)
+            else:
+                written.add(place)
+        for capacity, arriving in moving.items():
             pool = self.pools.setdefault(capacity, RowPool(self.kinds, capacity))
-            self._grow(pool, pool.rows_with(len(group)))
-            moved: dict[int, list[tuple[Context, Context]]] = {}
-            for context in group:
-                old = Context(row=context.row, capacity=context.capacity, cached_length=context.cached_length)
-                if old.row >= 0:
-                    moved.setdefault(old.capacity, []).append((old, context))
-            pool.add(group)
-            for old_capacity, pairs in moved.items():
-                rows = [(old.row, context.row) for old, context in pairs]
-                pool.move(self.pools[old_capacity], rows, upto=max(old.cached_length for old, _ in pairs))
-                for old, _ in pairs:
-                    self.free(old)
+            self._grow(pool, pool.rows_with(len(arriving)))
+            left = [(c, c.capacity, c.row) for same in arriving for c in same if c.row >= 0]
+            sources: dict[int, list[tuple[int, Context]]] = {}
+            for first in (same[0] for same in arriving if same[0].row >= 0):
+                sources.setdefault(first.capacity, []).append((first.row, first))
+            pool.add(arriving)
+            for source, rows in sources.items():
+                upto = max(first.cached_length for _, first in rows)
+                pool.move(self.pools[source], [(row, first.row) for row, first in rows], upto=upto)
+            for context, source, row in left:
+                self._leave(context, source, row)
+
+    def _may_write(self, same: Sequence[Context], present: Collection[int]) -> bool:
+        """Whether equal contexts may grow in their row: nobody needs what is there after their cached ids.
+
+        A state is nowhere else: whoever has it, too, must get a copy before the pass, in which it then takes part.
+        """
+        first = same[0]
+        held = self.pools[first.capacity].contexts[first.row]
+        return all(c.row == first.row and c.capacity == first.capacity for c in same) and (
+            len(held) == len(same)
+            or all(c.cached_length <= first.cached_length and (not self.has_states or id(c) in present) for c in held)
+        )
 
     def _grow(self, pool: RowPool, rows: int) -> None:
         """Have so many rows in a pool, and some for those that come later where they fit the bound."""
@@ -231,7 +229,7 @@ class BatchedKVCache:
                 ample = rows
                 for other in self.pools.values():
                     if other is not pool:
-                        other.resize(sum(c is not None for c in other.contexts))
+                        other.resize(sum(map(bool, other.contexts)))
         pool.resize(ample)
 
     def _common_capacities(self, contexts: Sequence[Context]) -> list[int]:
@@ -239,6 +237,8 @@ class BatchedKVCache:
 
         Attention goes pool by pool, so contexts share one where that at most doubles what they need.
         """
+        if len({c.capacity for c in contexts}) == 1 and all(c.end <= c.capacity for c in contexts):
+            return [c.capacity for c in contexts]
         needed = [self._capacity(c.end) for c in contexts]
         shared, top, many, own = dict[int, int](), 0, 0, 0
         for capacity in sorted(set(needed), reverse=True):

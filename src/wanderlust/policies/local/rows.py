@@ -123,12 +123,6 @@ class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
         if self.keys is not None and self.values is not None:
             yield from (self.keys, self.values)
 
-    def copy(self, other: KVRows, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> None:
-        """Copy single places of a layer of this or another pool, each given by rows and positions [n]."""
-        self._allocate_like(other)
-        for own, theirs in zip(KVRows.tensors(self), KVRows.tensors(other), strict=True):
-            own[target[0], :, target[1]] = theirs[source[0], :, source[1]]
-
     def move(self, other: KVRows, source: Tensor, target: Tensor, *, upto: int) -> None:
         """Copy rows `source` of a layer of this or another pool over rows `target` (both [n])."""
         self._allocate_like(other)
@@ -187,17 +181,13 @@ class StateRows(LinearAttentionLayer):
         """What is held."""
         yield from self.memory.values()
 
-    def copy_rows(self, other: StateRows, source: Tensor, target: Tensor) -> None:
-        """Copy rows `source` of a layer of this or another pool over rows `target`, both [n]."""
+    def move(self, other: StateRows, source: Tensor, target: Tensor, *, upto: int) -> None:
+        """Copy rows `source` of a layer of this or another pool over rows `target`, both [n], whatever `upto` says."""
         self.conv_kernel_size, self.device, self.dtype = other.conv_kernel_size, other.device, other.dtype
         for kind, rows in other.memory.items():
             if kind not in self.memory:
                 self.memory[kind] = rows.new_zeros(self.table.rows, *rows.shape[1:])
             self.memory[kind].index_copy_(0, target, rows.index_select(0, source))
-
-    def move(self, other: StateRows, source: Tensor, target: Tensor, *, upto: int) -> None:
-        """The same; `upto` bounds what has positions, and states have none."""
-        self.copy_rows(other, source, target)
 
 
 class StateAndKVRows(StateRows, KVRows):  # type: ignore[misc, override, no-untyped-call]
@@ -224,7 +214,7 @@ class StateAndKVRows(StateRows, KVRows):  # type: ignore[misc, override, no-unty
 
 
 class RowPool:
-    """Rows with equally many positions, in all layers.
+    """Rows with equally many positions, in all layers; contexts have one in common as long as their ids are the same.
 
     Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
     """
@@ -234,8 +224,8 @@ class RowPool:
         self.table = RowTable(rows=0, positions=capacity)
         self.layers: list[Any] = [kind(self.table) for kind in kinds]
         self.states: list[StateRows] = [layer for layer in self.layers if isinstance(layer, StateRows)]
-        self.contexts: list[Context | None] = []
-        """By row; None is a free row."""
+        self.contexts: list[list[Context]] = []
+        """By row; nobody's is a free row. What each has cached begins with what any other one of its row has."""
 
     @property
     def size(self) -> int:
@@ -244,51 +234,48 @@ class RowPool:
 
     def rows_with(self, more: int) -> int:
         """Rows that are needed when so many are added to those that are taken."""
-        return max(len(self.contexts), sum(c is not None for c in self.contexts) + more)
+        return max(len(self.contexts), sum(map(bool, self.contexts)) + more)
 
     def resize(self, rows: int) -> None:
         """Have so many rows, not fewer than are taken."""
         if rows < len(self.contexts):  # no holes
-            self.front([c for c in self.contexts if c is not None])
-            while self.contexts and self.contexts[-1] is None:
-                self.contexts.pop()
+            self.front([row for row, held in enumerate(self.contexts) if held])
+            self._trim()
         self.table.rows = max(rows, len(self.contexts))
         for layer in self.layers:
             layer.resize()
 
-    def add(self, contexts: Sequence[Context]) -> None:
-        """Give every context a free row; there must be as many."""
-        free = (row for row, context in enumerate(self.contexts) if context is None)
-        for context in contexts:
-            context.row, context.capacity = next(free, len(self.contexts)), self.table.positions
-            self.contexts[context.row : context.row + 1] = [context]
+    def add(self, groups: Sequence[Sequence[Context]]) -> None:
+        """Give every group a free row; there must be as many."""
+        free = iter([row for row, held in enumerate(self.contexts) if not held])
+        for group in groups:
+            row = next(free, len(self.contexts))
+            self.contexts[row : row + 1] = [[*group]]
+            for context in group:
+                context.row, context.capacity = row, self.table.positions
 
-    def drop(self, context: Context) -> None:
-        """Forget a context."""
-        self.contexts[context.row] = None
-        context.row, context.capacity, context.cached_length = -1, 0, 0
-        while self.contexts and self.contexts[-1] is None:
+    def drop(self, context: Context, row: int) -> None:
+        """Let a row be without a context."""
+        self.contexts[row].remove(context)
+        self._trim()
+
+    def _trim(self) -> None:
+        while self.contexts and not self.contexts[-1]:
             self.contexts.pop()
 
     @torch.inference_mode()
-    def front(self, contexts: Sequence[Context]) -> None:
-        """Swap these contexts with whatever is in the rows at the front."""
-        count = len(contexts)
-        away = [c for c in contexts if c.row >= count]
-        if not away:
-            return
-        active = set(map(id, contexts))
-        front = [row for row, c in enumerate(self.contexts[:count]) if id(c) not in active]
-        moves: list[tuple[Context, int]] = []
-        for context, row in zip(away, front, strict=True):
-            moves.append((context, row))
-            if (idle := self.contexts[row]) is not None:
-                moves.append((idle, context.row))
-        self.move(self, [(c.row, row) for c, row in moves], upto=max(c.cached_length for c, _ in moves))
-        for context, _ in moves:
-            self.contexts[context.row] = None
-        for context, row in moves:
-            context.row, self.contexts[row] = row, context
+    def front(self, rows: Sequence[int]) -> None:
+        """Swap these rows with whatever is in those at the front."""
+        active = set(rows)
+        away = [row for row in rows if row >= len(rows)]
+        swaps = list(zip(away, (row for row in range(len(rows)) if row not in active), strict=True))
+        moves = [*swaps, *((row, to) for to, row in swaps if self.contexts[row])]
+        self.move(self, moves, upto=max((c.cached_length for row, _ in moves for c in self.contexts[row]), default=0))
+        for one, other in swaps:
+            self.contexts[one], self.contexts[other] = self.contexts[other], self.contexts[one]
+            for row in (one, other):
+                for context in self.contexts[row]:
+                    context.row = row
 
     def move(self, other: RowPool, rows: Sequence[tuple[int, int]], *, upto: int) -> None:
         """Copy rows of this or another pool, each given by its number there and here, up to a position."""

@@ -155,8 +155,9 @@ def hidden_states(trunk: Any, model_input: ModelInput) -> Tensor:
         blind = blind.masked_fill_(~model_input.attention_mask, torch.finfo(kind).min).to(place.device)
         depths = model_input.position_ids.to(place.device)
     if own:
-        hidden = trunk.forward_rows(ids, positions=depths, mask=blind)
-        own_states: Tensor = hidden.flatten(0, 1).index_select(0, model_input.positions.to(place.device))
+        own_states: Tensor = trunk.forward_rows(
+            ids, positions=depths, mask=blind, keep=model_input.positions.to(ids.device)
+        )
         return own_states
     extra_arguments = {} if blind is None else {"attention_mask": blind, "position_ids": depths}
     hidden = trunk(input_ids=ids, use_cache=False, **extra_arguments).last_hidden_state

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from wanderlust.errors import PolicyFailure, boundary
 from wanderlust.policies.local.fast_llama import Attend, FastLlama
+from wanderlust.policies.local.products import missing_rows
 from wanderlust.training.batch.collate import ModelInput, episode_units, hidden_states, row_input
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.token_tree import MIN_SHARED_TOKENS, common_prefix_length
@@ -24,11 +25,11 @@ PACKING_TOLERANCE = 1e-4
 """Largest difference of hidden states in the trial, as a share of their size; at least four times the rounding."""
 
 
-def packed_lines(samples: Sequence[Sample], *, tokens: int, shares: bool) -> Iterator[list[Sample]]:
-    """The samples of each line of about `tokens` tokens, in the order that `packed_input` takes; at least one a line.
+def packed_lines(samples: Sequence[Sample], *, tokens: int, shares: bool, size: int = 0) -> Iterator[list[Sample]]:
+    """The samples of each line, in the order that `packed_input` takes; at least one a line.
 
-    Samples that begin alike follow each other, and those of one episode are in one line. With `shares` a common
-    beginning counts once.
+    A line has about `tokens` tokens, or where that is 0 at most `size` samples. Samples that begin alike follow each
+    other, and those of one episode are in one line. With `shares` a common beginning counts once.
     """
     line: list[Sample] = []
     filled = 0
@@ -37,7 +38,7 @@ def packed_lines(samples: Sequence[Sample], *, tokens: int, shares: bool) -> Ite
         new = sum(len(s.ids) - 1 for s in unit)
         if shares:
             new -= sum(_shared(one, other) for one, other in pairwise([*line[-1:], *unit]))
-        if line and filled + new > tokens:
+        if line and (filled + new > tokens if tokens else len(line) + len(unit) > size):
             yield sorted(line, key=lambda sample: sample.ids)
             new += _shared(line[-1], unit[0]) if shares else 0
             line, filled = [], 0
@@ -64,13 +65,17 @@ def packed_input(samples: Sequence[Sample], *, shares: bool) -> ModelInput:
         paths.append([*(paths[-1][: shared[n]] if shared[n] else ()), *range(start, start + new[n])])
     wanted = [path[i - 1] for sample, path in zip(samples, paths, strict=True) for i in sample.trained_positions]
     places, back = torch.unique(torch.tensor(wanted, dtype=torch.long), return_inverse=True)
+    read = sum(new)
+    rest = range(missing_rows(read)) if shares else range(0)  # a sequence of its own that nobody looks at
     return ModelInput(
-        ids=torch.tensor([[i for n in order for i in samples[n].ids[shared[n] : -1]]]),
+        ids=torch.tensor([[i for n in order for i in samples[n].ids[shared[n] : -1]] + [0] * len(rest)]),
         positions=places,
         position_of_token=back,
-        position_ids=torch.tensor([[p for n in order for p in range(shared[n], shared[n] + new[n])]]),
-        segments=tuple((new[n], shared[n]) for n in order),
-        keys=torch.tensor([place for n in order for place in paths[n]]) if any(shared) else None,
+        position_ids=torch.tensor([[p for n in order for p in range(shared[n], shared[n] + new[n])] + [*rest]]),
+        segments=(*((new[n], shared[n]) for n in order), *([(len(rest), 0)] if rest else [])),
+        keys=torch.tensor([place for n in order for place in paths[n]] + [read + p for p in rest])
+        if any(shared)
+        else None,
     )
 
 

@@ -58,6 +58,14 @@ class TokenTree:
         self.samples.append(sample)
         self.paths.append(path)
 
+    def last_below(self) -> list[int]:
+        """Of each token, the last place of those whose way leads through it: they follow it without a gap."""
+        last = [*range(len(self.ids))]
+        for path in self.paths:
+            for place in path:
+                last[place] = path[-1]
+        return last
+
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix."""
@@ -101,20 +109,21 @@ def prefix_tree_batches(samples: Sequence[Sample], loss: PolicyLoss, *, size: in
 def tree_input(batch: Sequence[TokenTree], *, pad: int = 0) -> ModelInput:
     """One row per tree; trained tokens in the order of the trees, their samples, and the samples' tokens."""
     longest = max(len(tree.ids) for tree in batch)
-    attends = torch.eye(longest, dtype=torch.bool).repeat(len(batch), 1, 1)  # padding looks at itself alone
-    wanted: list[int] = []
-    for row, tree in enumerate(batch):
-        for sample, path in zip(tree.samples, tree.paths, strict=True):
-            way = torch.tensor(path)
-            attends[row, way[:, None], way] |= torch.ones(len(path), len(path), dtype=torch.bool).tril()
-            wanted += [row * longest + path[i - 1] for i in sample.trained_positions]
+    row = torch.arange(longest)
+    last = torch.tensor([[*tree.last_below(), *range(len(tree.ids), longest)] for tree in batch])[:, None]
+    wanted = [
+        number * longest + path[i - 1]
+        for number, tree in enumerate(batch)
+        for sample, path in zip(tree.samples, tree.paths, strict=True)
+        for i in sample.trained_positions
+    ]
     places, back = torch.unique(torch.tensor(wanted, dtype=torch.long), return_inverse=True)
     return ModelInput(
         ids=torch.tensor([t.ids + [pad] * (longest - len(t.ids)) for t in batch]),
         positions=places,
         position_of_token=back,
         position_ids=torch.tensor([t.depths + [0] * (longest - len(t.ids)) for t in batch]),
-        attention_mask=attends[:, None],
+        attention_mask=((row <= row[:, None]) & (row[:, None] <= last))[:, None],
     )
 
 
