@@ -45,7 +45,8 @@ from wanderlust.training.tiny_model import END_TOKEN, PAD_TOKEN, ROLES, TINY_CHA
 from wanderlust.types import Task, Trajectory, user
 
 LETTERS, DIGITS = "abcd", "0123"
-STEPS = 40
+STEPS, WHOLE_STEPS = 60, 24
+"""Of a run with adapters, and of one with whole weights."""
 RECIPE = (
     f"--steps {STEPS} --eval-every {STEPS} --tasks-per-step 16 --max-tokens 1 --algorithm grpo --lora 8 --lr 1e-2 "
     "--ema-decay 0 --concurrency 64 --result-tasks 16 --result-samples 16"
@@ -242,8 +243,8 @@ def check_tokens(folder: Path, *, max_staleness: int) -> Tokens:
         engine="vllm",
         server_command=server_command(),
         servers=2 if max_staleness else 1,
-        steps=STEPS,
-        eval_every=STEPS,
+        steps=WHOLE_STEPS,
+        eval_every=WHOLE_STEPS,
         tasks_per_step=8,
         max_tokens=1,
         algorithm="grpo-tis" if max_staleness else "grpo",
@@ -264,7 +265,7 @@ def check_tokens(folder: Path, *, max_staleness: int) -> Tokens:
 
     found = Tokens(gap=max(figures(out, "sampler_logprob_diff_max")))
     with RunReader(out / STORE_FILE) as store:
-        for step in range(STEPS):
+        for step in range(WHOLE_STEPS):
             played = [t for g in store.groups("rl", step) for r in g.rollouts for t in r.trajectories]
             newest = step + FIRST_VERSION
             check_step(found, played, computer, newest=newest, oldest=newest - max_staleness)
@@ -290,8 +291,11 @@ def check_step(found: Tokens, played: Sequence[Trajectory], computer: Any, *, ne
 def judge_tokens(checked: Mapping[int, Tokens]) -> Iterator[Bar]:
     """Gap and labels of a run in turn and of one that plays ahead."""
     exact, ahead = checked[0], checked[STALE]
-    yield gap_bar("whole weights", exact.gap, f"{STEPS} steps, {exact.count} tokens")
-    for what, found in ((f"{STEPS} steps in turn", exact), (f"{STEPS} steps, rollouts up to {STALE} old", ahead)):
+    yield gap_bar("whole weights", exact.gap, f"{WHOLE_STEPS} steps, {exact.count} tokens")
+    for what, found in (
+        (f"{WHOLE_STEPS} steps in turn", exact),
+        (f"{WHOLE_STEPS} steps, rollouts up to {STALE} old", ahead),
+    ):
         note = f"of {found.count} tokens, {found.stale} with older labels than the trainer's"
         if found.stale:
             note += f"; of these {found.told_apart} have another log-probability by the newest weights"
