@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
-from benchmarks import bars_engines, bars_peers, bars_toolcall, peer, results
+from benchmarks import bars_engines, bars_peers, bars_toolcall, bars_vllm, peer, results
 from benchmarks.__main__ import QUICK, main, subjects
 from benchmarks.bar import Bar
 from benchmarks.bars_crowd import costs, rounds
@@ -141,9 +141,9 @@ def test_a_token_of_older_weights_than_its_label_is_found():
         tokens = replace(made.turns[0].tokens, logprobs=(drawn,))
         return replace(made, turns=[replace(made.turns[0], tokens=tokens)])
 
-    found = bars_engines.Tokens()
+    found = bars_vllm.Tokens()
     sampled = [(4, 4), (3, 3), (2, 3), (3, 2), (4, 3), (5, 4)]
-    bars_engines.check_step(found, [played(*one) for one in sampled], computers.get, newest=4, oldest=2)
+    bars_vllm.check_step(found, [played(*one) for one in sampled], computers.get, newest=4, oldest=2)
     assert (found.count, found.stale, found.told_apart) == (6, 3, 3)
     told = ["label 3, weights [2]", "label 4, weights [3]", "label 5, weights [4]"]
     assert found.mislabelled == [f"step 2: {one}" for one in told]
