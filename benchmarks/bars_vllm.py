@@ -2,7 +2,7 @@
 
 Two runs send whole weights at every step, and every version of them is kept: one in turn, one with two servers whose
 rollouts may be two versions old. The log-probability of each token in the store is computed again by the weights that
-its label names, or by newer ones: a request that waits while weights change is sampled by those, and has the older label.
+its label names, or by newer ones: a request that waits while weights change is sampled by those, with the older label.
 """
 
 from __future__ import annotations
