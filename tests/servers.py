@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-import socket
-import subprocess
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -20,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.peer import ROOT, SKYRL, made
+from benchmarks import peer
 
 from toys import TOKENIZER, Twice, fresh
 from wanderlust.policies.base import API_KEY_VARIABLE
@@ -130,30 +122,8 @@ def own_server(start: Path) -> Iterator[str]:
 
 @contextmanager
 def skyrl_server(model: Path, folder: Path) -> Iterator[str]:
-    """The address of SkyRL's Tinker server of the checkpoint `model`, on this machine's processors."""
-    python = made(SKYRL)
-    if python is None:
+    """The address of SkyRL's Tinker server of the checkpoint `model`; skips the test where it is not installed."""
+    if peer.made(peer.SKYRL) is None:
         pytest.skip("SkyRL's server is not installed: make peers")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [python, "-m", "benchmarks.peers.skyrl_server", model, str(port), folder]
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-        try:
-            _await_health(f"http://127.0.0.1:{port}", server, folder / "log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            os.killpg(server.pid, signal.SIGKILL)  # its engine too; there is nothing to keep
-            server.wait()
-
-
-def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/api/v1/healthz") as answer:
-                json.load(answer)
-                return
-        except (urllib.error.URLError, ConnectionError):
-            assert server.poll() is None, log.read_text()[-2000:]
-            time.sleep(0.2)  # another process's start-up tells nobody
+    with peer.skyrl_server(model, folder) as address:
+        yield address

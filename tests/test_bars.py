@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from datetime import date
 from itertools import islice
 
 import pytest
-from benchmarks import bars_peers, bars_toolcall, peer, results
+from benchmarks import bars_engines, bars_peers, bars_toolcall, bars_vllm, peer, results
 from benchmarks.__main__ import QUICK, main, subjects
 from benchmarks.bar import Bar
 from benchmarks.bars_crowd import costs, rounds
@@ -21,7 +22,12 @@ from benchmarks.lessons import SKILLS, Lesson
 from benchmarks.page import PAGE, filled, names
 from benchmarks.peer import Peer
 
+from toys import fresh
 from wanderlust.policies.scripted import PerRolloutPolicy, Scripted
+from wanderlust.training import losses
+from wanderlust.training.batch.samples import to_samples
+from wanderlust.training.gradient import GradientComputer
+from wanderlust.types import Tokens, Trajectory, Turn, assistant
 
 
 @pytest.mark.parametrize(
@@ -123,6 +129,42 @@ def test_a_lesson_pays_whole_answers_and_no_part_of_them(skill):
     assert worth(env, tasks, Scripted([answered[0].trajectories[0].turns[0].action.content])) < 0.6
     assert 0.4 < worth(env, tasks, env.players["teacher"]()) < 0.9
     assert not {one.prompt for one in tasks} & {one.prompt for one in islice(env.tasks("train"), 500)}
+
+
+def test_engines_count_that_rise_to_the_local_score():
+    def three(before, after):
+        return [bars_engines.Learnt(before=before, after=after + n / 100, gap=0.0) for n in range(3)]
+
+    runs = {"local": three(0.1, 0.9), "fsdp": three(0.1, 0.91), "vllm": three(0.1, 0.5), "vllm+fsdp": three(0.9, 0.9)}
+    judged = bars_engines.judge(runs, {"tinker": "not installed"})
+    assert (judged.figure, judged.met) == (2, False)
+    assert judged.note.startswith("local 0.910 [0.885, 0.935], gained 0.810; fsdp 0.920")
+    assert judged.note.endswith("; not installed")
+
+
+def test_a_token_of_older_weights_than_its_label_is_found():
+    computers = {version: GradientComputer(fresh(version), loss=losses.GRPO_LOSS) for version in (2, 3, 4)}
+
+    def played(label, weights):
+        made = Trajectory(
+            turns=[
+                Turn(
+                    observation=(),
+                    action=assistant("b"),
+                    tokens=Tokens(prompt=(1, 6), completion=(7,), logprobs=(0.0,), version=label),
+                )
+            ]
+        )
+        ((*_, drawn),) = computers[weights].compute_logprobs(to_samples(made))
+        tokens = replace(made.turns[0].tokens, logprobs=(drawn,))
+        return replace(made, turns=[replace(made.turns[0], tokens=tokens)])
+
+    found = bars_vllm.Tokens()
+    sampled = [(4, 4), (3, 3), (2, 3), (3, 2), (4, 3), (5, 4)]
+    bars_vllm.check_step(found, [played(*one) for one in sampled], computers.get, newest=4, oldest=2)
+    assert (found.count, found.stale, found.told_apart) == (6, 3, 3)
+    told = ["label 3, weights [2]", "label 4, weights [3]", "label 5, weights [4]"]
+    assert found.mislabelled == [f"step 2: {one}" for one in told]
 
 
 def test_results_are_kept_with_commit_machine_and_date_and_make_the_page(tmp_path):

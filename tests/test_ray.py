@@ -30,7 +30,10 @@ from wanderlust.types import Status, Task, user
 ROOT = Path(__file__).parent.parent
 TASKS = [Task(id=f"t{n}", info={"large": "x" * 100}) for n in range(12)]
 NODE = {"object_store_memory": 80 * 2**20}
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore::wanderlust.errors.WorkerRestartWarning"),
+]
 SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
 
 

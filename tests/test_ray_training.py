@@ -36,6 +36,7 @@ from wanderlust.types import Group
 pytestmark = [
     pytest.mark.xdist_group("ray"),
     pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning"),
+    pytest.mark.filterwarnings("ignore::wanderlust.errors.WorkerRestartWarning"),
 ]
 STEPS = 8
 cluster = test_ray.cluster

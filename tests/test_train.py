@@ -13,7 +13,7 @@ import torch
 
 from tiers import proof_except
 from wanderlust.environment import Environment, Episode
-from wanderlust.errors import StoreError, UsageError
+from wanderlust.errors import StoreError, UsageError, WorkerRestartWarning
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.device import one_thread
@@ -28,7 +28,7 @@ from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Muon, Optimizer, set_weights, weights_of
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, WorkerError, WorkerRestartWarning, Workers
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, WorkerError, Workers
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Task, Tokens, Trajectory, Turn, assistant, user
 
@@ -332,7 +332,7 @@ class Fragile:
 
 
 @pytest.mark.parametrize(("how", "said"), [("raise", "said in one line"), ("die", "died 4 times at the same work")])
-@pytest.mark.filterwarnings("ignore::wanderlust.training.trainers.process_pool.WorkerRestartWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.errors.WorkerRestartWarning")
 def test_a_worker_that_fails_or_dies_is_said(how: str, said: str) -> None:
     with Workers(Fragile, count=2) as workers, pytest.raises(WorkerError, match=said):
         workers.call("fail", [(how, os.getpid())] * 2)

@@ -17,6 +17,7 @@ PROOF_GROUPS = {
     "resumes": "every algorithm and recipe that was cut ends in the same weights, on any number of workers",
     "architectures": "further architectures of transformers are sampled as a plain forward pass computes them",
     "pages": "the Python on the heaviest pages of the docs runs",
+    "cluster": "one command learns on Ray nodes, two trainer processes and two vLLM servers, also when a node leaves",
     "ray": "rollouts go on when a Ray node goes away, and training does with every sampler",
     "rewards": "probes and monitors leave the rewards and runs alone that take longest to examine",
 }

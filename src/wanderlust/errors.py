@@ -43,7 +43,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             UserWarning
                 NoSignalWarning         a training step that had nothing to learn from
                 UnscoredRolloutsWarning rollouts without a reward
-                WorkerRestartWarning    a process of a trainer died and was replaced
+                WorkerRestartWarning    workers that were lost; what they did is done again
                 MemoryWarning           a run that may not fit into memory with its activations and caches
                 SmallerBatchesWarning   gradients are computed in smaller pieces from now on
                 LoggerWarning           metrics that did not get to another service
@@ -145,6 +145,10 @@ class SandboxFailure(Failure):
 
 class WorkerFailure(Failure):
     """The worker that played was lost, again and again, or nobody is left to play."""
+
+
+class WorkerRestartWarning(UserWarning):
+    """Workers were lost; their work is done again by others, or by those that take their place."""
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from wanderlust.errors import (
     UsageError,
     WanderlustError,
     WorkerFailure,
+    WorkerRestartWarning,
     boundary,
     one_line,
 )
@@ -137,9 +139,9 @@ class RayWorker:
         self._parts: dict[int, _Part] = {}
         sys.path += [path for path in paths if path not in sys.path]
 
-    async def address(self) -> tuple[int, str]:
-        """This process's id, and the address of its machine."""
-        return os.getpid(), str(ray.util.get_node_ip_address())
+    async def address(self) -> tuple[int, str, str]:
+        """This process's id, the address of its machine, and the id of its node."""
+        return os.getpid(), str(ray.util.get_node_ip_address()), str(ray.get_runtime_context().get_node_id())
 
     async def receive_settings(self, number: int, data: bytes) -> None:
         """Store settings. Raises EnvironmentFailure when they cannot be restored here."""
@@ -183,6 +185,8 @@ WORKER_START_SECONDS, WORKER_RETURN_SECONDS, WORKER_STOP_SECONDS = 300.0, 120.0,
 """Seconds for all workers to start, for the successor of the last one to start, and for episodes to be cancelled."""
 CONNECT_TIMEOUT_SECONDS = 5.0
 """Seconds until a cluster must answer."""
+LOSS_SECONDS = 2.0
+"""Seconds in which workers lost on one node are told in one line."""
 OBJECT_STORE_BYTES = 80 * 2**20
 """Size of Ray's object store, where this process starts it; it holds settings, one copy for all workers."""
 
@@ -194,6 +198,8 @@ class RayActor:
     actor: Any
     pid: int
     address: str
+    node: str
+    """The node's id."""
     busy: int = 0
     """Episodes it plays."""
 
@@ -211,6 +217,8 @@ class RayBackend:
         )
         self._numbers, self._settings = count(), dict[int, Any]()
         self._hiring: set[asyncio.Task[None]] = set()
+        self._losses: dict[str, list[RayActor]] = {}
+        self._telling: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
@@ -227,10 +235,12 @@ class RayBackend:
 
     async def stop(self) -> None:
         """End all workers."""
-        hiring, self._hiring = self._hiring, set()
-        for task in hiring:
+        ending, self._hiring = [*self._hiring, *self._telling.values()], set()
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*hiring, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
+        for node in list(self._losses):
+            self._tell_loss(node)
         for worker in self.workers:
             ray.kill(worker.actor)
         self.workers.clear()
@@ -303,8 +313,24 @@ class RayBackend:
             self.workers.remove(worker)
             self._lost = f"worker {worker.pid} on {worker.address}: {error_reason(error)}"
             ray.kill(worker.actor)
+            self._losses.setdefault(worker.node, []).append(worker)
+            if worker.node not in self._telling:
+                self._telling[worker.node] = asyncio.create_task(self._tell_soon(worker.node))
             self._replace()
             self._change()
+
+    async def _tell_soon(self, node: str) -> None:
+        await asyncio.sleep(LOSS_SECONDS)
+        del self._telling[node]
+        self._tell_loss(node)
+
+    def _tell_loss(self, node: str) -> None:
+        """Say in one line which workers of a node were lost."""
+        lost = self._losses.pop(node)
+        gone = not any(known["Alive"] for known in ray.nodes() if known["NodeID"] == node)
+        count, place = f"{len(lost)} of {self._wanted} Ray workers", lost[0].address
+        what = f"the Ray node at {place} has left with {count}" if gone else f"{count} on {place} were lost"
+        warnings.warn(f"{what} ({self._lost}); their episodes begin again", WorkerRestartWarning, stacklevel=2)
 
     def _replace(self) -> asyncio.Task[None]:
         task = asyncio.create_task(self._start_worker())
@@ -320,8 +346,8 @@ class RayBackend:
         """Start one more worker and send it all settings; a failure is stored as the reason."""
         actor = self._actors.remote(sys.path)
         try:
-            pid, address = await actor.address.remote()
-            worker, sent_numbers = RayActor(actor, pid, address), set[int]()
+            pid, address, node = await actor.address.remote()
+            worker, sent_numbers = RayActor(actor, pid, address, node), set[int]()
             while missing := self._settings.keys() - sent_numbers:
                 for number in missing & self._settings.keys():
                     await actor.receive_settings.remote(number, self._settings[number])

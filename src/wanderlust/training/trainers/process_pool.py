@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 import cloudpickle
 from torch import Tensor
 
-from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
+from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, WorkerRestartWarning, boundary
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
 from wanderlust.training.batch.collate import BatchTotals, episode_units
@@ -75,10 +75,6 @@ def unshard(shards: Sequence[Sequence[T]], first: int) -> list[T]:
 
 class WorkerError(WanderlustError):
     """A worker process died or its work raised."""
-
-
-class WorkerRestartWarning(UserWarning):
-    """A worker process died; another one took its place and did its work again."""
 
 
 MAX_WORKER_DEATHS = 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -18,7 +19,7 @@ import ray
 from ray import cloudpickle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from wanderlust.errors import WanderlustError
+from wanderlust.errors import WanderlustError, WorkerRestartWarning
 from wanderlust.runner.ray import (
     MAX_WORKER_LIVES,
     WORKER_RETURN_SECONDS,
@@ -59,6 +60,7 @@ class RayReplicas:
         self._make, self.count, self.address = make, count, address
         self._exits, self._actors = ExitStack(), list[Any]()
         self._published: Any = None
+        self._lost = ""
         self.restarted = 0
         """Calls that were made again because their actor was lost."""
 
@@ -114,6 +116,9 @@ class RayReplicas:
             lost = [a for n, a, c in zip(missing, asked, calls, strict=True) if not self._take(results, n, c)]
             for actor in dict.fromkeys(lost):
                 self._replace(actor)
+            if lost:
+                line = f"{len({*lost})} Ray workers were lost ({self._lost}); their work is done again by others"
+                warnings.warn(line, WorkerRestartWarning, stacklevel=2)
         else:
             raise WorkerError(f"{MAX_WORKER_LIVES} Ray workers were lost at one call; the run can be resumed")
         return [results[n] for n in range(len(shards))]
@@ -124,7 +129,8 @@ class RayReplicas:
             ok, value = pickle.loads(ray.get(call))
         except RayTaskError as error:
             raise WorkerError(f"a Ray worker failed: {error_reason(error)}") from error
-        except RayError:
+        except RayError as error:
+            self._lost = error_reason(error)
             return False
         if not ok:
             raise WorkerError(value)
