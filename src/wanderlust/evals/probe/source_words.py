@@ -16,6 +16,7 @@ from typing import Any
 
 from wanderlust.environment import Environment
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.tools.tool_environment import ToolEnvironment
 
 MAX_WORDS = 40
 MAX_WORD_CHARS = 40
@@ -58,8 +59,8 @@ def _roots(env: Environment) -> Iterator[Any]:
             yield from (value for value in vars(cls).values() if callable(value))
     if isinstance(env.rubric, Rubric):
         yield from (part.function for part in env.rubric.parts)
-    tools = getattr(env, "tools", ())
-    yield from tools if isinstance(tools, list | tuple) else ()
+    if isinstance(env, ToolEnvironment):
+        yield from env.tools
 
 
 def _is_own(module: str) -> bool:
