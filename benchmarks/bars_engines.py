@@ -37,12 +37,13 @@ from wanderlust.types import Task, user
 LETTERS, DIGITS = "abcd", "0123"
 STEPS = 40
 RECIPE = (
-    f"--steps {STEPS} --eval-every {STEPS} --tasks-per-step 16 --max-tokens 1 --algorithm grpo --lora 8 --lr 2e-2 "
+    f"--steps {STEPS} --eval-every {STEPS} --tasks-per-step 16 --max-tokens 1 --algorithm grpo --lora 8 --lr 5e-3 "
     "--ema-decay 0 --concurrency 64 --result-tasks 16 --result-samples 16"
 )
 """Of all engines; heads of the model are 32 wide, as vLLM on processors wants them."""
 SHAPE = ModelShape(width=64, layers=1, heads=2, inner=96, positions=32, spread=0.1)
-WARM_STEPS, WARM_BATCH, WARM_LR = 20, 32, 3e-3
+WARM_STEPS, WARM_BATCH, WARM_LR, WARM_RIGHT = 200, 32, 3e-3, 0.3
+"""Of the first model's training; the last one is the share of examples that are right on purpose."""
 LOCAL = "local"
 ENGINES = {
     LOCAL: "",
@@ -79,7 +80,10 @@ class LetterAmongDigits(Environment):
 
 
 def start(folder: Path, seed: int) -> Path:
-    """The model that a seed begins with: it says any letter, whatever it is shown; letters and digits are tokens."""
+    """The model that a seed begins with: it says the right letter somewhat more often than another.
+
+    Without that start two letters can stay one for long, by chance and on any engine. Letters and digits are tokens.
+    """
     special = [PAD_TOKEN, *(f"<|{role}|>" for role in ROLES), END_TOKEN]
     words = {word: number for number, word in enumerate([*special, *LETTERS, *DIGITS, "?"])}
     made = Tokenizer(models.WordLevel(words, unk_token="?"))
@@ -93,7 +97,8 @@ def start(folder: Path, seed: int) -> Path:
     for _ in range(WARM_STEPS):
         asked = ["".join(map(rng.choice, (DIGITS, LETTERS, DIGITS))) for _ in range(WARM_BATCH)]
         ids = torch.tensor([Renderer(tokenizer).start([user(text)]) for text in asked])
-        wanted = torch.tensor(tokenizer.convert_tokens_to_ids([rng.choice(LETTERS) for _ in asked]))
+        said = [text[1] if rng.random() < WARM_RIGHT else rng.choice(LETTERS) for text in asked]
+        wanted = torch.tensor(tokenizer.convert_tokens_to_ids(said))
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(ids).logits[:, -1], wanted).backward()
         optimizer.step()

@@ -26,7 +26,7 @@ FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5
 CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
-    **dict.fromkeys(("result_tasks", "epochs", "batch_tokens"), 1),
+    **dict.fromkeys(("result_tasks", "epochs", "batch_tokens", "lora_alpha"), 1),
     **dict.fromkeys(("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs"), 1),
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
@@ -110,6 +110,8 @@ class TrainConfig:
     """Longest context of a fresh model, in tokens."""
     lora: int = 0
     """Rank of low-rank adapters that are trained instead of the weights. 0: trains the weights."""
+    lora_alpha: int = 32
+    """Scale of the adapters, divided by their rank: the same learning rate then suits any rank."""
     device: str = "cpu"
     """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
     precision: Precision = "fp32"

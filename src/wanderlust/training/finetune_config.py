@@ -83,6 +83,8 @@ class FinetuneConfig:
     """Longer gradients are scaled down to this norm."""
     lora: int = 0
     """Rank of low-rank adapters that are trained instead of the weights. 0: trains the weights."""
+    lora_alpha: int = 32
+    """Scale of the adapters, divided by their rank: the same learning rate then suits any rank."""
     micro_batch_tokens: int = 4096
     """Tokens per backward pass, at most, packed without padding where the model can read them so."""
     recompute_activations: bool = False

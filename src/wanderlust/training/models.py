@@ -61,7 +61,7 @@ def add_adapters(config: TrainConfig, model: Any) -> None:
     if config.lora:
         with needs_extra("lora"):
             from wanderlust.policies.local.lora import adapt
-        adapt(model, rank=config.lora, seed=config.seed)
+        adapt(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
 
 
 def merge_adapters(config: TrainConfig, model: Any) -> Any:

@@ -104,6 +104,7 @@ def check_service(config: TrainConfig) -> None:
             "trains a model that it has: a fresh one, or a warm-up (sft_episodes), needs another engine",
         ),
         (not config.lora, "trains adapters, not whole weights: set lora to their rank, for instance 32"),
+        (config.lora_alpha != 32, "scales adapters by 32 / rank: leave lora_alpha out"),
         (config.ema_decay, "keeps no moving average of the weights: set ema_decay to 0"),
         (config.optimizer != "adamw", f"updates by adamw, not by {config.optimizer}"),
         (config.temperature != 1, "samples at temperature 1: set temperature to 1"),

@@ -17,12 +17,16 @@ from safetensors.torch import load_file, save_file
 from wanderlust.errors import StoreError, UsageError
 
 
-def adapt(model: Any, *, rank: int, seed: int) -> None:
+DEFAULT_ALPHA = 32
+"""That of the Tinker API."""
+
+
+def adapt(model: Any, *, rank: int, seed: int, alpha: int = DEFAULT_ALPHA) -> None:
     """Freeze the model and put adapters of this rank beside all its linear layers but the head; it answers as before.
 
-    Their random half depends on `seed` alone. They are scaled by 2, whatever the rank.
+    Their random half depends on `seed` alone. They are scaled by `alpha / rank`.
     """
-    config = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model)

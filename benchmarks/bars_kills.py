@@ -1,7 +1,6 @@
 """Kills at random moments of real runs: does the run go on, and does it end where a run without kills ends?
 
-Run with `python -m benchmarks.kills`; no subject of the bars yet, as it has never been measured as a whole. Each kind
-is ten kills of one run of `wander train`. Workers, samplers and Ray's actors are replaced by the run itself; after the
+Each kind is ten kills of one run of `wander train`. Workers, samplers and Ray's actors are replaced by the run itself; after the
 others the same command, `wander train --resume RUN`, goes on. Where a seed fixes every bit the final weights must be
 the same; the run over vLLM is judged by its held-out reward, against runs without kills.
 """
@@ -185,7 +184,7 @@ def fill_disk(disk: Path) -> Callable[[subprocess.Popen[str]], bool]:
 
 def settings(start: Path, *more: str) -> list[str]:
     """The words of a short run."""
-    text = f"benchmarks.kills:Echo --policy {start} --steps {STEPS} --tasks-per-step 8 --lr 3e-3 --max-tokens 1"
+    text = f"benchmarks.bars_kills:Echo --policy {start} --steps {STEPS} --tasks-per-step 8 --lr 3e-3 --max-tokens 1"
     return [*shlex.split(text), "--eval-every", str(STEPS), "--result-samples", "0", *more]
 
 
@@ -256,8 +255,3 @@ def _judge(name: str, ordeal: Ordeal, kill: Callable[[Any], bool], *, whole: Ord
     return Bar(
         name=f"{name}: kills survived, of {KILLS}", figure=figure, bar=KILLS, aim=KILLS, better="higher", note=why
     )
-
-
-if __name__ == "__main__":
-    for bar in bars():
-        print(bar.line(), flush=True)
