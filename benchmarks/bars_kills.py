@@ -199,9 +199,12 @@ def bars() -> Iterator[Bar]:
         sharded = settings(place / "start", "--engine", "fsdp", "--processes", "2")
         whole = _undisturbed(place / "whole", plain)
         yield _judge(
-            "rollout worker", Ordeal(folder=place / "worker", words=plain, seed=1), kill_child("spawn_main"), whole
+            "rollout worker",
+            Ordeal(folder=place / "worker", words=plain, seed=1),
+            kill_child("spawn_main"),
+            whole=whole,
         )
-        yield _judge("driver", Ordeal(folder=place / "driver", words=plain, seed=2), kill_driver, whole)
+        yield _judge("driver", Ordeal(folder=place / "driver", words=plain, seed=2), kill_driver, whole=whole)
         with small_disk(place / "disk") as disk:
             yield _judge("full disk", Ordeal(folder=disk / "run", words=plain, seed=3), fill_disk(disk), whole=whole)
         apart = _undisturbed(place / "apart", sharded)
