@@ -99,7 +99,7 @@ class Ordeal:
         """Kill at random moments once steps are taken, while the process lives."""
         first = self.steps()
         while process.poll() is None and self.kills < KILLS:
-            wanted = first + 1 + rng.randrange(STEPS // KILLS)
+            wanted = first + 1 + rng.randrange(STEPS // (KILLS + 4))  # the last one comes before the run ends
             while process.poll() is None and self.steps() < wanted:
                 time.sleep(0.02)
             time.sleep(rng.random() * 0.3)
