@@ -153,14 +153,15 @@ def kill_child(having: str) -> Callable[[subprocess.Popen[str]], bool]:
 def kill_driver(process: subprocess.Popen[str]) -> bool:
     """Kills the run's own process."""
     process.kill()
+    process.wait()
     return True
 
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of 24 MB in memory. Needs to be root."""
+    """A file system of 160 MB in memory, more than the store's log takes. Needs to be root."""
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], check=True, capture_output=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)], check=True, capture_output=True)
     try:
         yield folder
     finally:
