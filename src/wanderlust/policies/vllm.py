@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -32,6 +32,9 @@ _NEUTRAL_SAMPLING = {
     "frequency_penalty": 0.0,
 }
 """Sent because a server fills omitted options from the model's own generation config."""
+
+
+T = TypeVar("T")
 
 
 class _Logprobs(msgspec.Struct):
@@ -55,6 +58,10 @@ class _Models(msgspec.Struct):
 
 class _Calls(msgspec.Struct):
     paths: dict[str, Any] = {}
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
 
 
 class _Answer(msgspec.Struct):
@@ -229,17 +236,27 @@ class VLLM(HttpConnection):
             "checkpoint": ("/collective_rpc", "start it with VLLM_SERVER_DEV_MODE=1, or train adapters (lora)"),
         }
         path, remedy = needed[kind]
+        calls = await self._get("openapi.json", _Calls)
+        listed = calls.paths if calls is not None else {}
+        if listed and path not in listed:
+            raise PolicyFailure(f"the server at {self.url.parent} has no call {path} to publish weights by: {remedy}")
+
+    async def library_version(self) -> str:
+        """Version of the server's library; empty where it does not tell."""
+        told = await self._get("version", _Version)
+        return told.version if told is not None else ""
+
+    async def _get(self, path: str, kind: type[T]) -> T | None:
+        """What the server answers beside its completions; None where that is something else, or nothing."""
         try:
             timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
-                session.get(self.url.parent.parent / "openapi.json") as answer,
+                session.get(self.url.parent.parent / path) as answer,
             ):
-                listed = msgspec.json.decode(await answer.read(), type=_Calls).paths if answer.status == 200 else {}
+                return msgspec.json.decode(await answer.read(), type=kind) if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError):
-            return
-        if listed and path not in listed:
-            raise PolicyFailure(f"the server at {self.url.parent} has no call {path} to publish weights by: {remedy}")
+            return None
 
     def forget_adapters(self) -> None:
         """The server was started anew: what was loaded is gone."""

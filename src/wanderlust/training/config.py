@@ -353,10 +353,7 @@ class TrainConfig:
     def as_dict(self) -> dict[str, Any]:
         """JSON data for the run's folder; objects are named by their classes."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        named = {
-            name: value if isinstance(value, str | int | float) else type(value).__name__
-            for name, value in plain.items()
-        }
+        named = {n: v if isinstance(v, str | int | float) else type(v).__name__ for n, v in plain.items()}
         return {**named, "env": self.env_name}
 
     def to_toml(self) -> str:

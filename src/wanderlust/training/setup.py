@@ -118,7 +118,8 @@ def check_service(config: TrainConfig) -> None:
 
 
 def check_servers(config: TrainConfig, model: Any = None, tokenizer: Any = None) -> None:
-    """Raises UsageError, in one line, when a server at `engine_url` does not answer, or has another model or tokenizer.
+    """Raises UsageError, in one line, when a server at `engine_url` does not answer, or has another model, tokenizer or
+    version than the others.
 
     Without a tokenizer only the first is asked, and of SGLang's servers. Of the engine tinker its service is asked.
     """
@@ -127,6 +128,7 @@ def check_servers(config: TrainConfig, model: Any = None, tokenizer: Any = None)
             from wanderlust.training.trainers.tinker import TinkerService, check_tinker
         run_blocking(partial(check_tinker, TinkerService.of(config)))
         return
+    versions: dict[str, str] = {}
     for url in filter(None, map(str.strip, config.engine_url.split(","))):
         client = SERVER_CLIENTS[config.server_api](url, "", api_key=os.environ.get(API_KEY_VARIABLE))
         ask = (
@@ -138,6 +140,10 @@ def check_servers(config: TrainConfig, model: Any = None, tokenizer: Any = None)
             run_blocking(ask)
         except PolicyFailure as error:
             raise UsageError(str(error)) from error
+        versions[url] = run_blocking(client.library_version)
+    if len(set(filter(None, versions.values()))) > 1:
+        told = ", ".join(f"{url} has {version or 'one that it does not tell'}" for url, version in versions.items())
+        raise UsageError(f"servers of different versions compute different numbers: {told}; start all with one version")
 
 
 async def _check_server(config: TrainConfig, client: VLLM, *, checkpoint: tuple[Any, Any]) -> None:
