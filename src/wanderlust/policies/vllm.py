@@ -8,7 +8,8 @@ its development mode (VLLM_SERVER_DEV_MODE=1) `POST /pause`, `/collective_rpc`, 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -176,16 +177,43 @@ class VLLM(HttpConnection):
         under way are held meanwhile and go on under the new weights: their version is the one they began under.
         Prefixes that were cached under the old weights are forgotten.
         """
-        newest = self.version + 1 if version is None else version
         reload = {"method": "reload_weights", "kwargs": {"weights_path": server_path(folder)}}
+        async with self.replaced_weights(version):
+            await self._control("collective_rpc", reload)
+        return self.version
+
+    @asynccontextmanager
+    async def replaced_weights(self, version: int | None = None) -> AsyncIterator[None]:
+        """Inside, whoever gives the server other weights may do so; their version is by default the next.
+
+        Answers under way are held. Without an error the server forgets the prefixes that it cached.
+        """
+        newest = self.version + 1 if version is None else version
         await self._control("pause?mode=keep")
         try:
-            await self._control("collective_rpc", reload)
+            yield
             await self._control("reset_prefix_cache")
             self.version = newest
         finally:
             await self._control("resume")
-        return newest
+
+    async def call_workers(self, method: str, **arguments: Any) -> list[Any]:
+        """Call a method on all workers of the server, once; returns their answers. PolicyFailure where it fails."""
+        body = msgspec.json.encode({"method": method, "kwargs": arguments})
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as session,
+                session.post(self.root / "collective_rpc", data=body) as answer,
+            ):
+                text = await answer.text()
+                if answer.status != 200:
+                    raise PolicyFailure(
+                        f"{self.root}: {method}: HTTP {answer.status}: {one_line(text)}", transient=True
+                    )
+                return list(msgspec.json.decode(text).get("results", ())) if text else []
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, AttributeError) as error:
+            why = one_line(str(error)) or type(error).__name__
+            raise PolicyFailure(f"{self.root}: {method}: {why}", transient=True) from error
 
     async def is_healthy(self) -> bool:
         """Whether the server lists its models, within HEALTH_SECONDS."""

@@ -255,6 +255,8 @@ class TrainConfig:
     engine_url: str = ""
     """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here.
     tinker: the service's address. Empty: TINKER_BASE_URL, or the hosted service."""
+    weight_transfer: Literal["folder", "gloo", "nccl"] = "folder"
+    """How whole weights reach servers: by a shared folder, or over the network, by nccl from GPU to GPU."""
     server_api: Literal["vllm", "sglang"] = "vllm"
     """API of the servers at engine_url. sglang was never run against a real server."""
     engine_model: str = ""
@@ -352,9 +354,8 @@ class TrainConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data for the run's folder; objects are named by their classes."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        named = {n: v if isinstance(v, str | int | float) else type(v).__name__ for n, v in plain.items()}
-        return {**named, "env": self.env_name}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)} | {"env": self.env_name}
+        return {n: v if isinstance(v, str | int | float) else type(v).__name__ for n, v in plain.items()}
 
     def to_toml(self) -> str:
         """Every setting as the text of a TOML file, which `load` reads."""

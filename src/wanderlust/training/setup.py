@@ -50,6 +50,7 @@ def check_engine(config: TrainConfig) -> None:
     unread = {
         "engine_url": not serves and not service and bool(config.engine_url),
         "server_api": not (serves and config.engine_url) and config.server_api != "vllm",
+        "weight_transfer": not serves and config.weight_transfer != "folder",
         "engine_model": not service and bool(config.engine_model),
         "engine_service": not service and config.engine_service != "tinker",
         "micro_batch": service and config.micro_batch != TrainConfig().micro_batch,
@@ -72,6 +73,8 @@ def check_engine(config: TrainConfig) -> None:
         raise UsageError("the engine fsdp plays and learns in turn: set max_staleness to 0, or take vllm+fsdp")
     if sharded and config.optimizer != "adamw":
         raise UsageError(f"the engine {engine} updates by adamw, not by {config.optimizer}")
+    if config.weight_transfer != "folder":
+        check_transfer(config)
     if serves and config.engine_url and config.temperature != 1:
         raise UsageError(
             f"log-probabilities at temperature {config.temperature:g} need servers that are started here: leave "
@@ -80,6 +83,17 @@ def check_engine(config: TrainConfig) -> None:
     check_gpus(config)
     if serves and not config.engine_url and shutil.which(shlex.split(config.server_command)[0]) is None:
         raise UsageError(no_server_program(config.server_command))
+
+
+def check_transfer(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, where weights cannot be sent over the network as the configuration says."""
+    way = config.weight_transfer
+    if config.lora:
+        raise UsageError(f"adapters reach servers by a folder: leave weight_transfer {way} out")
+    if config.server_api != "vllm":
+        raise UsageError(f"servers of {config.server_api} read weights from a folder: leave weight_transfer {way} out")
+    if way == "nccl" and not torch.cuda.is_available():
+        raise UsageError("weight_transfer nccl goes from GPU to GPU, and there is none here: take gloo, or folder")
 
 
 def check_ray(config: TrainConfig, ray: RayCluster | None) -> None:
