@@ -97,6 +97,16 @@ def test_whatever_engine_the_run_is_the_same(engine: str, finished: Callable[[st
         assert figures(finished(engine), name)[:5] == pytest.approx(figures(finished("local"), name)[:5], rel=1e-3)
 
 
+def test_a_run_whose_sequences_are_cut_is_the_same(
+    places: Places, finished: Callable[[str], Path], tmp_path: Path
+) -> None:
+    config = places.settings("fsdp", context_parallel=2, result_samples=0)
+    with pytest.raises(KeyboardInterrupt):
+        run_training(config, Run.begin(tmp_path / "cut", config), logger=Stopping("rl", 4))
+    for name in ("reward", "entropy", "grad_norm"):
+        assert figures(tmp_path / "cut", name) == pytest.approx(figures(finished("local"), name)[:4], rel=1e-3)
+
+
 @pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_every_token_has_the_version_it_was_drawn_with(engine: str, finished: Callable[[str], Path]) -> None:
     versions = {}
@@ -147,6 +157,8 @@ def test_what_an_engine_cannot_do_is_refused_before_anything_starts(places: Plac
         ({**TINKER, "engine_url": "http://127.0.0.1:9"}, "no Tinker service answers at http://127.0.0.1:9"),
         ({"engine": "vllm", "server_api": "sglang"}, "server_api is not read without engine_url"),
         ({"offload": True}, "offload is not read by the engine local"),
+        ({"context_parallel": 2}, "context_parallel is not read by the engine local"),
+        ({"engine": "fsdp", "processes": 2, "context_parallel": 3}, r"processes \(2\) is no multiple of it"),
         ({"engine": "vllm", "engine_url": "http://127.0.0.1:9/v1", "server_api": "sglang"}, "no SGLang server answers"),
         ({"engine_service": "skyrl-jax"}, "engine_service is not read by the engine local"),
         ({"engine": "vllm", "engine_url": f"{url}, http://127.0.0.1:9/v1"}, "no vLLM server answers at .*:9/v1/models"),

@@ -31,6 +31,7 @@ from wanderlust.training.group_source import (
 from wanderlust.training.label_free_rewards import label_judge
 from wanderlust.training.memory import check_gpus
 from wanderlust.training.models import algorithm_context, checkpoint_folder
+from wanderlust.training.trainers.context_parallel import check_full_attention
 from wanderlust.training.warmup import teacher_policy
 
 PROBE_TEXT = "Some 3 foo_bar(x)\n\u00e9\u4f60"
@@ -61,6 +62,7 @@ def check_engine(config: TrainConfig) -> None:
         "processes": not sharded and config.processes > 1,
         "cache_gib": serves and config.cache_gib > 0,
         "offload": not sharded and config.offload,
+        "context_parallel": not sharded and config.context_parallel > 1,
     }
     for name, wrong in unread.items():
         if wrong:
@@ -75,6 +77,10 @@ def check_engine(config: TrainConfig) -> None:
         raise UsageError(f"the engine {engine} updates by adamw, not by {config.optimizer}")
     if config.weight_transfer != "folder":
         check_transfer(config)
+    if sharded and "WORLD_SIZE" not in os.environ and config.processes % config.context_parallel:
+        raise UsageError(
+            f"context_parallel is {config.context_parallel}, and processes ({config.processes}) is no multiple of it"
+        )
     if serves and config.engine_url and config.temperature != 1:
         raise UsageError(
             f"log-probabilities at temperature {config.temperature:g} need servers that are started here: leave "
@@ -207,6 +213,8 @@ def validate_config(config: TrainConfig) -> None:
     if config.policy != FRESH_POLICY:
         folder = checkpoint_folder(config.policy)
         model, tokenizer = load_pretrained(folder)
+        if config.context_parallel > 1:
+            check_full_attention(model.config)
         check_servers(config, model, tokenizer)
         bind_algorithm(method, algorithm_context(config, folder, tokenizer))
     elif config.teacher:
