@@ -1,8 +1,8 @@
 """Kills at random moments of real runs: does the run go on, and does it end where a run without kills ends?
 
-Each kind is ten kills of one run of `wander train`. Workers, samplers and Ray's actors are replaced by the run itself; after the
-others the same command, `wander train --resume RUN`, goes on. Where a seed fixes every bit the final weights must be
-the same; the run over vLLM is judged by its held-out reward, against runs without kills.
+Each kind is ten kills of one run of `wander train`. Workers, samplers and Ray's actors are replaced by the run itself;
+after the others the same command, `wander train --resume RUN`, goes on. Where a seed fixes every bit the final weights
+must be the same; the run over vLLM is judged by its held-out reward, against runs without kills.
 """
 
 from __future__ import annotations

@@ -118,6 +118,14 @@ async def main(folder: Path) -> None:
     assert trainer._passing.packs
     await finish(trainer, folder / "lean", await run(trainer, folder / "lean"))
     gradient.MAX_LOGITS = most
+    trainer, widths = trainer_of("full", context_parallel=2, recompute=True), list[int]()
+    trainer.model.base_model.register_forward_pre_hook(
+        lambda _, __, given: widths.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    await finish(trainer, folder / "split", await run(trainer, folder / "split"))
+    assert 2 < max(widths) <= 12  # of sequences of up to 22 tokens
+    gathered = await trainer.compute_logprobs(samples_of(0), LOSS)
+    (folder / f"logprobs-{rank_and_world_size()[0]}.json").write_text(json.dumps(gathered))
     trainer = trainer_of("full", precision="bf16", recompute=True)
     await finish(trainer, folder / "mixed", await run(trainer, folder / "mixed", last=KEPT))
     trainer = trainer_of("full", offload=True)

@@ -32,7 +32,7 @@ from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.setup import validate_config
+from wanderlust.training.setup import check_servers, validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import resume_training, train
 from wanderlust.training.trainers.process_pool import WorkerError
@@ -66,6 +66,8 @@ def finished(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Callab
 # Tinker's own client leaves connections to the garbage collector; the service compiles for a minute.
 LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 EVERY_ENGINE = [pytest.param(name, marks=[LEFT_OPEN] if name == "tinker" else []) for name in ENGINES]
+ROUNDED = 1e-5
+"""Between weights of two runs over servers: which requests a server computes together depends on the clock."""
 TINKER = {"engine": "tinker", "lora": 8, "ema_decay": 0.0}
 
 
@@ -95,6 +97,14 @@ def test_whatever_engine_the_run_is_the_same(engine: str, finished: Callable[[st
         assert figures(finished(engine), name)[:5] == pytest.approx(figures(finished("local"), name)[:5], rel=1e-3)
 
 
+def test_a_run_whose_sequences_are_cut_is_the_same(places: Places, tmp_path: Path) -> None:
+    for name, changes in (("local", {}), ("fsdp", {"context_parallel": 2})):
+        config = places.settings(name, steps=5, eval_every=5, result_samples=0, kl=0.1, entropy=0.01, **changes)
+        run_training(config, Run.begin(tmp_path / name, config), logger=NullLogger())
+    for name in ("reward", "entropy", "kl", "grad_norm"):
+        assert figures(tmp_path / "fsdp", name) == pytest.approx(figures(tmp_path / "local", name), rel=1e-4)
+
+
 @pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_every_token_has_the_version_it_was_drawn_with(engine: str, finished: Callable[[str], Path]) -> None:
     versions = {}
@@ -120,7 +130,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(engine: str, places: Places, 
         run_training(config, run, logger=NullLogger())
         run.store.close()
     whole, stopped = (weights_of(load_pretrained(tmp_path / n / "checkpoints/rl")[0]) for n in ("whole", "stopped"))
-    assert (whole - stopped).abs().max() < 1e-6
+    assert (whole - stopped).abs().max() < (ROUNDED if "vllm" in engine else 1e-6)
 
 
 def test_what_an_engine_cannot_do_is_refused_before_anything_starts(places: Places, tmp_path: Path) -> None:
@@ -145,6 +155,8 @@ def test_what_an_engine_cannot_do_is_refused_before_anything_starts(places: Plac
         ({**TINKER, "engine_url": "http://127.0.0.1:9"}, "no Tinker service answers at http://127.0.0.1:9"),
         ({"engine": "vllm", "server_api": "sglang"}, "server_api is not read without engine_url"),
         ({"offload": True}, "offload is not read by the engine local"),
+        ({"context_parallel": 2}, "context_parallel is not read by the engine local"),
+        ({"engine": "fsdp", "processes": 2, "context_parallel": 3}, r"processes \(2\) is no multiple of it"),
         ({"engine": "vllm", "engine_url": "http://127.0.0.1:9/v1", "server_api": "sglang"}, "no SGLang server answers"),
         ({"engine_service": "skyrl-jax"}, "engine_service is not read by the engine local"),
         ({"engine": "vllm", "engine_url": f"{url}, http://127.0.0.1:9/v1"}, "no vLLM server answers at .*:9/v1/models"),
@@ -184,6 +196,30 @@ def test_a_server_without_the_calls_that_publish_is_refused(places: Places) -> N
                 config = places.settings("vllm", engine_url=str(server.make_url("/v1")), lora=lora)
                 with pytest.raises(UsageError, match=rf"^the server at [^\n]* no call [^\n]*{why}[^\n]*$"):
                     await asyncio.to_thread(validate_config, config)
+
+    asyncio.run(go())
+
+
+def test_servers_of_different_versions_are_refused(places: Places) -> None:
+    def server(version: str) -> TestServer:
+        async def models(_: web.Request) -> web.Response:
+            return web.json_response({"data": [{"id": "m"}]})
+
+        async def told(_: web.Request) -> web.Response:
+            return web.json_response({"version": version})
+
+        app = web.Application()
+        app.router.add_get("/v1/models", models)
+        app.router.add_get("/version", told)
+        return TestServer(app)
+
+    async def go() -> None:
+        async with server("0.32.0") as one, server("0.32.0") as same, server("0.31.1") as other:
+            urls = [str(each.make_url("/v1")) for each in (one, same, other)]
+            await asyncio.to_thread(check_servers, places.settings("vllm", engine_url=",".join(urls[:2])))
+            config = places.settings("vllm", engine_url=",".join(urls))
+            with pytest.raises(UsageError, match=rf"^servers of different[^\n]* {urls[2]} has 0.31.1; [^\n]*$"):
+                await asyncio.to_thread(check_servers, config)
 
     asyncio.run(go())
 
@@ -260,5 +296,5 @@ def test_a_run_whose_server_died_goes_on_with_another_to_the_same_weights(places
     assert load_config(folder, TrainConfig).engine_url == config.engine_url
     assert TrainConfig.load(folder / "config.toml").engine_url == config.engine_url
     whole, other = (weights_of(load_pretrained(f / "checkpoints/rl")[0]) for f in (tmp_path / "whole", folder))
-    assert (whole - other).abs().max() < 1e-6
+    assert (whole - other).abs().max() < ROUNDED
     assert figures(folder, "reward") == figures(tmp_path / "whole", "reward")

@@ -228,3 +228,9 @@ def test_the_page_lists_every_family():
     page = (Path(__file__).parent.parent / "docs" / "universes.md").read_text("utf-8")
     for one in FAMILIES.values():
         assert f"| `{one.name}` | {one.capability} | {one.asks} | {one.hard} |" in page
+
+
+def test_words_within_a_name_take_nothing_back():
+    facts = AnswerFacts(facts=(Says(ways=("lunch",)), Says(ways=("The Broken Bicycle",))), is_plain=True)
+    assert facts.hold_for("The lunch is at noon, at The Broken Bicycle.")
+    assert not facts.hold_for("The lunch was at The Broken Bicycle, and the table was broken.")

@@ -69,7 +69,7 @@ def test_one_process_is_the_differentiator_and_the_optimizer(whole):
 def together(whole, tmp_path_factory):
     """What two processes under torchrun left; the state that one process kept of the adapters was there before."""
     folder = tmp_path_factory.mktemp("together")
-    for name in ("full", "lora", "lean", "mixed", "offloaded", "killed"):
+    for name in ("full", "lora", "lean", "split", "mixed", "offloaded", "killed"):
         (folder / name).mkdir()
     shutil.copytree(whole["lora"][-1] / "state", folder / "lora/state")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -97,6 +97,31 @@ def test_packed_lines_and_pieces_of_logits_give_the_same(whole, together):
     close(told["figures"], reference)
     assert (torch.load(together / "lean/weights.pt") - weights).abs().max() <= CLOSE
     assert tuple(told["answer"]) == answer.ids
+
+
+def test_sequences_cut_between_processes_give_the_same(whole, together):
+    reference, weights, answer, _ = whole["full"]
+    told = json.loads((together / "split/told.json").read_text())
+    close(told["figures"], reference)
+    assert (torch.load(together / "split/weights.pt") - weights).abs().max() <= CLOSE
+    assert tuple(told["answer"]) == answer.ids
+    model = model_of("full")
+    copy_weights(
+        model,
+        [
+            (name, values)
+            for (name, p), values in zip(
+                model.named_parameters(),
+                torch.load(together / "split/weights.pt").split([p.numel() for p in model.parameters()]),
+                strict=True,
+            )
+            for values in [values.view_as(p)]
+        ],
+    )
+    plain = GradientComputer(model, loss=LOSS).compute_logprobs(samples_of(0))
+    for rank in (0, 1):
+        for row, other in zip(json.loads((together / f"logprobs-{rank}.json").read_text()), plain, strict=True):
+            assert row == pytest.approx(other, abs=CLOSE)
 
 
 def test_mixed_precision_is_near_and_keeps_whole_weights(whole, together):

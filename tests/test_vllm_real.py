@@ -84,15 +84,18 @@ def learnt(folder: Path) -> None:
     assert servers_of(folder) == []
 
 
-@pytest.mark.parametrize("changes", [{}, {"lora": 8, "lr": 2e-2}], ids=["weights", "adapters"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"weight_transfer": "gloo"}, {"lora": 8, "lr": 1e-2}], ids=["weights", "network", "adapters"]
+)
 def test_a_run_learns_on_real_servers(changes: dict[str, Any], start: Path, tmp_path: Path) -> None:
     run = Run.begin(tmp_path / "run", settings(start, **changes))
     run_training(settings(start, **changes), run, logger=NullLogger())
     learnt(tmp_path / "run")
 
 
-def test_a_killed_server_comes_back_and_the_run_goes_on(start: Path, tmp_path: Path) -> None:
-    folder, config = tmp_path / "run", settings(start, servers=2)
+@pytest.mark.parametrize("way", ["folder", "gloo"])
+def test_a_killed_server_comes_back_and_the_run_goes_on(way: Any, start: Path, tmp_path: Path) -> None:
+    folder, config = tmp_path / "run", settings(start, servers=2, weight_transfer=way)
     killed = list[int]()
 
     def kill() -> None:

@@ -8,10 +8,11 @@ its development mode (VLLM_SERVER_DEV_MODE=1) `POST /pause`, `/collective_rpc`, 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -32,6 +33,9 @@ _NEUTRAL_SAMPLING = {
     "frequency_penalty": 0.0,
 }
 """Sent because a server fills omitted options from the model's own generation config."""
+
+
+T = TypeVar("T")
 
 
 class _Logprobs(msgspec.Struct):
@@ -55,6 +59,10 @@ class _Models(msgspec.Struct):
 
 class _Calls(msgspec.Struct):
     paths: dict[str, Any] = {}
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
 
 
 class _Answer(msgspec.Struct):
@@ -169,16 +177,43 @@ class VLLM(HttpConnection):
         under way are held meanwhile and go on under the new weights: their version is the one they began under.
         Prefixes that were cached under the old weights are forgotten.
         """
-        newest = self.version + 1 if version is None else version
         reload = {"method": "reload_weights", "kwargs": {"weights_path": server_path(folder)}}
+        async with self.replaced_weights(version):
+            await self._control("collective_rpc", reload)
+        return self.version
+
+    @asynccontextmanager
+    async def replaced_weights(self, version: int | None = None) -> AsyncIterator[None]:
+        """Inside, whoever gives the server other weights may do so; their version is by default the next.
+
+        Answers under way are held. Without an error the server forgets the prefixes that it cached.
+        """
+        newest = self.version + 1 if version is None else version
         await self._control("pause?mode=keep")
         try:
-            await self._control("collective_rpc", reload)
+            yield
             await self._control("reset_prefix_cache")
             self.version = newest
         finally:
             await self._control("resume")
-        return newest
+
+    async def call_workers(self, method: str, **arguments: Any) -> list[Any]:
+        """Call a method on all workers of the server, once; returns their answers. PolicyFailure where it fails."""
+        body = msgspec.json.encode({"method": method, "kwargs": arguments})
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=self._timeout, headers=self._headers) as session,
+                session.post(self.root / "collective_rpc", data=body) as answer,
+            ):
+                text = await answer.text()
+                if answer.status != 200:
+                    raise PolicyFailure(
+                        f"{self.root}: {method}: HTTP {answer.status}: {one_line(text)}", transient=True
+                    )
+                return list(msgspec.json.decode(text).get("results", ())) if text else []
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, AttributeError) as error:
+            why = one_line(str(error)) or type(error).__name__
+            raise PolicyFailure(f"{self.root}: {method}: {why}", transient=True) from error
 
     async def is_healthy(self) -> bool:
         """Whether the server lists its models, within HEALTH_SECONDS."""
@@ -229,17 +264,27 @@ class VLLM(HttpConnection):
             "checkpoint": ("/collective_rpc", "start it with VLLM_SERVER_DEV_MODE=1, or train adapters (lora)"),
         }
         path, remedy = needed[kind]
+        calls = await self._get("openapi.json", _Calls)
+        listed = calls.paths if calls is not None else {}
+        if listed and path not in listed:
+            raise PolicyFailure(f"the server at {self.url.parent} has no call {path} to publish weights by: {remedy}")
+
+    async def library_version(self) -> str:
+        """Version of the server's library; empty where it does not tell."""
+        told = await self._get("version", _Version)
+        return told.version if told is not None else ""
+
+    async def _get(self, path: str, kind: type[T]) -> T | None:
+        """What the server answers beside its completions; None where that is something else, or nothing."""
         try:
             timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
-                session.get(self.url.parent.parent / "openapi.json") as answer,
+                session.get(self.url.parent.parent / path) as answer,
             ):
-                listed = msgspec.json.decode(await answer.read(), type=_Calls).paths if answer.status == 200 else {}
+                return msgspec.json.decode(await answer.read(), type=kind) if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError):
-            return
-        if listed and path not in listed:
-            raise PolicyFailure(f"the server at {self.url.parent} has no call {path} to publish weights by: {remedy}")
+            return None
 
     def forget_adapters(self) -> None:
         """The server was started anew: what was loaded is gone."""

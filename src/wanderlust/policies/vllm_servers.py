@@ -21,8 +21,10 @@ from time import monotonic
 from typing import Literal, TypeAlias
 
 from wanderlust.errors import PolicyFailure, UsageError, one_line
+from wanderlust.policies import server_side
 from wanderlust.policies.base import Hardware, SampledTokens, SamplingOptions, derive_key
 from wanderlust.policies.vllm import VLLM
+from wanderlust.policies.weight_sender import NamedTensors, WeightSender
 
 SERVED_NAME = "policy"
 """The name under which a server that is started here serves the model."""
@@ -41,8 +43,11 @@ ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 """Becomes the program in its arguments, which the kernel ends when this process dies, however it dies."""
-WeightFormat: TypeAlias = Literal["adapter", "checkpoint"]
-"""A folder with a LoRA adapter, or with all weights."""
+WeightFormat: TypeAlias = Literal["adapter", "checkpoint", "tensors"]
+"""A folder with a LoRA adapter or with all weights; or all weights as tensors, over the network."""
+RECEIVER_FOLDER = Path(server_side.__file__).parent
+"""What servers import that are sent tensors."""
+RECEIVER = "wander_weights.WeightReceiver"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,8 @@ class VLLMOptions:
     """Rank of the adapters that will be published. 0: all weights are."""
     processed: bool = False
     """Log-probabilities are those after temperature, which any temperature but 0 and 1 needs."""
+    receives: bool = False
+    """Weights are sent over the network."""
 
     def words(self, model: Path, port: int) -> list[str]:
         """The command line."""
@@ -74,6 +81,8 @@ class VLLMOptions:
             words += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", str(max(8, self.lora_rank))]
         if self.processed:
             words += ["--logprobs-mode", "processed_logprobs"]
+        if self.receives:
+            words += ["--worker-extension-cls", RECEIVER]
         if self.hardware.device == "cpu":
             words += ["--enforce-eager"]
         return [*words, *shlex.split(self.extra)]
@@ -88,6 +97,8 @@ class VLLMOptions:
         }
         if self.hardware.device == "cpu":
             own |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1"}
+        if self.receives:
+            own["PYTHONPATH"] = os.pathsep.join(filter(None, (str(RECEIVER_FOLDER), os.environ.get("PYTHONPATH"))))
         return {**os.environ, **own}
 
 
@@ -183,13 +194,18 @@ class VLLMServers:
     keys. Servers that were started here are restarted and given the newest weights.
     """
 
-    def __init__(self, clients: Sequence[VLLM], processes: Sequence[VLLMProcess] = ()):
-        """`processes`, where there are any, are those behind the `clients`, in their order."""
+    def __init__(
+        self, clients: Sequence[VLLM], processes: Sequence[VLLMProcess] = (), *, sender: WeightSender | None = None
+    ):
+        """`processes`, where there are any, are those behind the `clients`, in their order; `sender` sends tensors."""
+        self._sender = sender
         behind = [*processes, *[None] * (len(clients) - len(processes))]
         self._servers = [_Server(client, process) for client, process in zip(clients, behind, strict=True)]
         self._homes: dict[str, _Server] = {}
         self._load = Counter[int]()
-        self._published: tuple[Path, int, WeightFormat] | None = None
+        self._published: tuple[Path | NamedTensors, int, WeightFormat] | None = None
+        self._given = False
+        """Weights were published before."""
         self._changed = asyncio.Event()
         self.restarts = 0
         """Servers restarted, over the run."""
@@ -217,18 +233,22 @@ class VLLMServers:
         if server is not None:
             self._load[id(server)] -= 1
 
-    async def publish(self, folder: Path, version: int, kind: WeightFormat) -> None:
-        """Give every server the weights in `folder`; one that is away gets them when it is back.
+    async def publish(self, weights: Path | NamedTensors, version: int, kind: WeightFormat) -> None:
+        """Give every server the weights, in a folder or as tensors; one that is away gets them when it is back.
 
         PolicyFailure when a server refuses them.
         """
-        self._published = (folder, version, kind)
+        self._published = (weights, version, kind)
         up = [server for server in self._servers if server.up]
-        for server, outcome in zip(up, await asyncio.gather(*map(self._give, up), return_exceptions=True), strict=True):
-            if isinstance(outcome, PolicyFailure) and outcome.transient:
-                server.up = False
+        together = [up] if kind == "tensors" else [[server] for server in up]
+        outcomes = await asyncio.gather(*map(self._give, together), return_exceptions=True)
+        for servers, outcome in zip(together, outcomes, strict=True):
+            if isinstance(outcome, PolicyFailure) and outcome.transient and (self._given or kind != "tensors"):
+                for server in servers:
+                    server.up = False
             elif isinstance(outcome, BaseException):
                 raise outcome
+        self._given = True
 
     async def watch(self) -> None:
         """Look after the servers until cancelled: restart those that died, and give them the newest weights."""
@@ -290,25 +310,44 @@ class VLLMServers:
             await asyncio.to_thread(server.process.stop)
             server.process.start()
             server.client.forget_adapters()
+            if self._sender is not None:
+                self._sender.forget()
         if not server.up and await server.client.is_healthy():
             with suppress(PolicyFailure):
-                await self._give(server)
+                await self._give([server])
                 server.up, server.restarts = True, 0
                 self._changed.set()
 
-    async def _give(self, server: _Server) -> None:
-        if self._published is None:
+    async def _give(self, servers: Sequence[_Server]) -> None:
+        """Give the published weights to these servers: tensors to any number, a folder to one."""
+        if self._published is None or not servers:
             return
-        folder, version, kind = self._published
-        load = server.client.publish if kind == "adapter" else server.client.load_weights
-        await load(folder, version=version)
+        weights, version, kind = self._published
+        clients = [server.client for server in servers]
+        if isinstance(weights, Path):
+            load = clients[0].publish if kind == "adapter" else clients[0].load_weights
+            await load(weights, version=version)
+            return
+        assert self._sender is not None
+        async with AsyncExitStack() as held:
+            for client in clients:
+                await held.enter_async_context(client.replaced_weights(version))
+            await self._sender.send(clients, weights)
 
 
 @asynccontextmanager
 async def start_vllm_servers(
-    model: Path, options: VLLMOptions, *, count: int, logs: Path, end_ids: frozenset[int]
+    model: Path,
+    options: VLLMOptions,
+    *,
+    count: int,
+    logs: Path,
+    end_ids: frozenset[int],
+    sender: WeightSender | None = None,
 ) -> AsyncIterator[VLLMServers]:
     """Start `count` servers of the checkpoint `model`, which end with the block; `logs` is the folder of their logs.
+
+    With a `sender` their `options` say that they receive.
 
     UsageError where vLLM is missing; PolicyFailure, with the last line of its log, for a server that does not start.
     """
@@ -327,7 +366,7 @@ async def start_vllm_servers(
     try:
         for process in processes:
             process.start()
-        async with _watched(VLLMServers(clients, processes), clients) as servers:
+        async with _watched(VLLMServers(clients, processes, sender=sender), clients) as servers:
             yield servers
     finally:
         for process in processes:
@@ -342,6 +381,7 @@ async def find_vllm_servers(
     end_ids: frozenset[int],
     concurrency: int,
     kind: type[VLLM] = VLLM,
+    sender: WeightSender | None = None,
 ) -> AsyncIterator[VLLMServers]:
     """Servers that run already, at these addresses, which end in `/v1`; each one's first model is sampled.
 
@@ -353,7 +393,7 @@ async def find_vllm_servers(
         client = kind(url, "", api_key=api_key, ends=end_ids, concurrency=concurrency)
         client.model = client.base = await client.first_model()
         clients.append(client)
-    async with _watched(VLLMServers(clients), clients) as servers:
+    async with _watched(VLLMServers(clients, sender=sender), clients) as servers:
         yield servers
 
 

@@ -27,7 +27,9 @@ CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
     **dict.fromkeys(("result_tasks", "epochs", "batch_tokens", "lora_alpha"), 1),
-    **dict.fromkeys(("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs"), 1),
+    **dict.fromkeys(
+        ("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs", "context_parallel"), 1
+    ),
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
@@ -255,6 +257,8 @@ class TrainConfig:
     engine_url: str = ""
     """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here.
     tinker: the service's address. Empty: TINKER_BASE_URL, or the hosted service."""
+    weight_transfer: Literal["folder", "gloo", "nccl"] = "folder"
+    """How whole weights reach servers: by a shared folder, or over the network, by nccl from GPU to GPU."""
     server_api: Literal["vllm", "sglang"] = "vllm"
     """API of the servers at engine_url. sglang was never run against a real server."""
     engine_model: str = ""
@@ -271,6 +275,8 @@ class TrainConfig:
     """Longest conversation that a server takes, in tokens. 0: the model's own bound."""
     processes: int = 1
     """Processes that hold the sharded weights of fsdp."""
+    context_parallel: int = 1
+    """fsdp: processes that read a batch together, each a part of every sequence."""
     offload: bool = False
     """fsdp: weights, gradients and optimizer state lie in the machine's memory; the GPU has a layer at a time."""
 
@@ -335,11 +341,9 @@ class TrainConfig:
     @property
     def sft_optimizer(self) -> OptimizerConfig:
         """Optimizer of SFT: Muon for a fresh model, AdamW for a checkpoint."""
-        if self.policy != FRESH_POLICY:
-            return OptimizerConfig(steps=self.sft_steps, lr=self.sft_lr, warmup=10)
-        return OptimizerConfig(
-            steps=self.sft_steps, lr=self.sft_lr, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1
-        )
+        plain = OptimizerConfig(steps=self.sft_steps, lr=self.sft_lr, warmup=10)
+        muon = replace(plain, method="muon", betas=(0.9, 0.98), weight_decay=0.1)
+        return muon if self.policy == FRESH_POLICY else plain
 
     @property
     def env_name(self) -> str:
@@ -352,12 +356,8 @@ class TrainConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data for the run's folder; objects are named by their classes."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        named = {
-            name: value if isinstance(value, str | int | float) else type(value).__name__
-            for name, value in plain.items()
-        }
-        return {**named, "env": self.env_name}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)} | {"env": self.env_name}
+        return {n: v if isinstance(v, str | int | float) else type(v).__name__ for n, v in plain.items()}
 
     def to_toml(self) -> str:
         """Every setting as the text of a TOML file, which `load` reads."""

@@ -25,6 +25,7 @@ from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm_servers import VLLMOptions, WeightFormat, find_vllm_servers, start_vllm_servers
+from wanderlust.policies.weight_sender import WeightSender
 from wanderlust.runner.engine import WorkerBackend
 from wanderlust.serving.remote_sampler import RemoteSampler, serve_samplers
 from wanderlust.tasks.curriculum import Curriculum
@@ -192,6 +193,11 @@ async def _with_servers(
         options = RankOptions(config=config, start=start, plays=False)
         learner = stack.enter_context(fsdp_group(options, processes=config.processes))
     weights, end_ids = run / WEIGHTS_FOLDER, Renderer(tokenizer).end_ids
+    kind: WeightFormat = "adapter" if config.lora else "checkpoint"
+    sender = None
+    if config.weight_transfer != "folder":
+        half = config.precision == "bf16"
+        kind, sender = "tensors", WeightSender(config.weight_transfer, device=config.hardware.device, half=half)
     if config.engine_url:
         found = find_vllm_servers(
             [url.strip() for url in config.engine_url.split(",")],
@@ -199,6 +205,7 @@ async def _with_servers(
             end_ids=end_ids,
             concurrency=config.concurrency,
             kind=SERVER_CLIENTS[config.server_api],
+            sender=sender,
         )
         servers = await stack.enter_async_context(found)
     else:
@@ -215,10 +222,10 @@ async def _with_servers(
             concurrency=config.concurrency,
             lora_rank=config.lora,
             processed=config.temperature != 1,
+            receives=sender is not None,
         )
-        started = start_vllm_servers(served, how, count=config.servers, logs=run, end_ids=end_ids)
+        started = start_vllm_servers(served, how, count=config.servers, logs=run, end_ids=end_ids, sender=sender)
         servers = await stack.enter_async_context(started)
-    kind: WeightFormat = "adapter" if config.lora else "checkpoint"
     trainer = ServedTrainer(learner, servers, folder=weights / "published", kind=kind)
     samplers = Samplers(training=trainer, evaluation=EvaluationSampler(trainer))
     return _played(

@@ -308,6 +308,12 @@ class GradientComputer:
                 logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
                 return self._of_logits(logits[reading.positions.to(device)], targets, back)
             hidden = (hidden_states if reading.segments is None else packed_states)(self.trunk, reading)
+        return self.logprobs_of_states(hidden, targets, back)
+
+    def logprobs_of_states(self, hidden: Tensor, targets: Tensor, back: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Those of the targets [N] by the last hidden states [U, W], where `back` says which belongs to which."""
+        assert self.head is not None
+        device = hidden.device
         size = max(MAX_LOGITS // int(self.model.get_output_embeddings().weight.shape[0]), 1)
         if len(hidden) <= size:
             return self._of_logits(self.head(hidden), targets, back)

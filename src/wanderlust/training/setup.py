@@ -31,6 +31,7 @@ from wanderlust.training.group_source import (
 from wanderlust.training.label_free_rewards import label_judge
 from wanderlust.training.memory import check_gpus
 from wanderlust.training.models import algorithm_context, checkpoint_folder
+from wanderlust.training.trainers.context_parallel import check_full_attention
 from wanderlust.training.warmup import teacher_policy
 
 PROBE_TEXT = "Some 3 foo_bar(x)\n\u00e9\u4f60"
@@ -50,6 +51,7 @@ def check_engine(config: TrainConfig) -> None:
     unread = {
         "engine_url": not serves and not service and bool(config.engine_url),
         "server_api": not (serves and config.engine_url) and config.server_api != "vllm",
+        "weight_transfer": not serves and config.weight_transfer != "folder",
         "engine_model": not service and bool(config.engine_model),
         "engine_service": not service and config.engine_service != "tinker",
         "micro_batch": service and config.micro_batch != TrainConfig().micro_batch,
@@ -60,6 +62,7 @@ def check_engine(config: TrainConfig) -> None:
         "processes": not sharded and config.processes > 1,
         "cache_gib": serves and config.cache_gib > 0,
         "offload": not sharded and config.offload,
+        "context_parallel": not sharded and config.context_parallel > 1,
     }
     for name, wrong in unread.items():
         if wrong:
@@ -72,6 +75,12 @@ def check_engine(config: TrainConfig) -> None:
         raise UsageError("the engine fsdp plays and learns in turn: set max_staleness to 0, or take vllm+fsdp")
     if sharded and config.optimizer != "adamw":
         raise UsageError(f"the engine {engine} updates by adamw, not by {config.optimizer}")
+    if config.weight_transfer != "folder":
+        check_transfer(config)
+    if sharded and "WORLD_SIZE" not in os.environ and config.processes % config.context_parallel:
+        raise UsageError(
+            f"context_parallel is {config.context_parallel}, and processes ({config.processes}) is no multiple of it"
+        )
     if serves and config.engine_url and config.temperature != 1:
         raise UsageError(
             f"log-probabilities at temperature {config.temperature:g} need servers that are started here: leave "
@@ -80,6 +89,17 @@ def check_engine(config: TrainConfig) -> None:
     check_gpus(config)
     if serves and not config.engine_url and shutil.which(shlex.split(config.server_command)[0]) is None:
         raise UsageError(no_server_program(config.server_command))
+
+
+def check_transfer(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, where weights cannot be sent over the network as the configuration says."""
+    way = config.weight_transfer
+    if config.lora:
+        raise UsageError(f"adapters reach servers by a folder: leave weight_transfer {way} out")
+    if config.server_api != "vllm":
+        raise UsageError(f"servers of {config.server_api} read weights from a folder: leave weight_transfer {way} out")
+    if way == "nccl" and not torch.cuda.is_available():
+        raise UsageError("weight_transfer nccl goes from GPU to GPU, and there is none here: take gloo, or folder")
 
 
 def check_ray(config: TrainConfig, ray: RayCluster | None) -> None:
@@ -118,7 +138,8 @@ def check_service(config: TrainConfig) -> None:
 
 
 def check_servers(config: TrainConfig, model: Any = None, tokenizer: Any = None) -> None:
-    """Raises UsageError, in one line, when a server at `engine_url` does not answer, or has another model or tokenizer.
+    """Raises UsageError, in one line, when a server at `engine_url` does not answer, or has another model, tokenizer or
+    version than the others.
 
     Without a tokenizer only the first is asked, and of SGLang's servers. Of the engine tinker its service is asked.
     """
@@ -127,6 +148,7 @@ def check_servers(config: TrainConfig, model: Any = None, tokenizer: Any = None)
             from wanderlust.training.trainers.tinker import TinkerService, check_tinker
         run_blocking(partial(check_tinker, TinkerService.of(config)))
         return
+    versions: dict[str, str] = {}
     for url in filter(None, map(str.strip, config.engine_url.split(","))):
         client = SERVER_CLIENTS[config.server_api](url, "", api_key=os.environ.get(API_KEY_VARIABLE))
         ask = (
@@ -138,6 +160,10 @@ def check_servers(config: TrainConfig, model: Any = None, tokenizer: Any = None)
             run_blocking(ask)
         except PolicyFailure as error:
             raise UsageError(str(error)) from error
+        versions[url] = run_blocking(client.library_version)
+    if len(set(filter(None, versions.values()))) > 1:
+        told = ", ".join(f"{url} has {version or 'one that it does not tell'}" for url, version in versions.items())
+        raise UsageError(f"servers of different versions compute different numbers: {told}; start all with one version")
 
 
 async def _check_server(config: TrainConfig, client: VLLM, *, checkpoint: tuple[Any, Any]) -> None:
@@ -187,6 +213,8 @@ def validate_config(config: TrainConfig) -> None:
     if config.policy != FRESH_POLICY:
         folder = checkpoint_folder(config.policy)
         model, tokenizer = load_pretrained(folder)
+        if config.context_parallel > 1:
+            check_full_attention(model.config)
         check_servers(config, model, tokenizer)
         bind_algorithm(method, algorithm_context(config, folder, tokenizer))
     elif config.teacher:

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 from wanderlust.errors import StoreError, UsageError
 
-
 DEFAULT_ALPHA = 32
 """That of the Tinker API."""
 

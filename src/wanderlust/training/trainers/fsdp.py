@@ -36,6 +36,7 @@ from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import SUMMED_FIELDS, GradientComputer, LossSums, transformer_layers
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import NOTHING_ADDED, Optimizer
+from wanderlust.training.trainers.context_parallel import ContextGroup, use_context_parallel
 from wanderlust.training.trainers.fsdp_state import MAX_FILE_BYTES, load_tensors, save_safetensors, save_tensors
 
 T = TypeVar("T")
@@ -124,6 +125,8 @@ class ShardedConfig:
     computes."""
     precision: Precision = "fp32"
     """bf16: layers compute in bfloat16; embeddings, logits, weights, sums of gradients and optimizer stay in fp32."""
+    context_parallel: int = 1
+    """Processes that read a batch together, each a part of every sequence; their number is a multiple of it."""
 
 
 class _FsdpModel(nn.Module):
@@ -149,7 +152,41 @@ class _ShardedGradientComputer(GradientComputer):
             micro_batch=config.micro_batch,
             micro_batch_tokens=config.micro_batch_tokens,
         )
-        self.reader = _FsdpModel(model, super().logprobs)
+        self.data_rank, self.data_size = rank_and_world_size()
+        self.context: ContextGroup | None = None
+        if config.context_parallel > 1:
+            self._read_parts(model, config.context_parallel)
+        self.reader = _FsdpModel(model, super().logprobs if self.context is None else self._logprobs_by_parts)
+
+    def _read_parts(self, model: Any, size: int) -> None:
+        """Divide the processes into groups of `size` that each read a batch together."""
+        world = self.data_size
+        if world % size:
+            raise UsageError(f"context_parallel is {size}, and {world} processes are no multiple of it")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        mesh = init_device_mesh(device, (world // size, size), mesh_dim_names=("data", "context"))
+        self.context = ContextGroup(group=mesh.get_group("context"), rank=mesh.get_local_rank("context"), size=size)
+        self.data_rank, self.data_size = mesh.get_local_rank("data"), world // size
+        self.packs = self.trees = False
+        use_context_parallel(model, self.context)
+
+    def _logprobs_by_parts(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """As `logprobs`, with this process's part of every row read here; differentiable by that part alone."""
+        context, reading = self.context, batch.model_input
+        assert context is not None
+        device = self.parameters[0].device
+        ids = context.padded(reading.ids)
+        places = context.places(ids.shape[1])
+        part, depths = ids[:, places].to(device), places.to(device).expand(len(ids), -1)
+        hidden = self.model.base_model(input_ids=part, position_ids=depths, use_cache=False).last_hidden_state
+        column = torch.full((ids.shape[1],), -1).index_put((places,), torch.arange(len(places)))
+        after = reading.positions if reading.position_of_token is None else reading.positions[reading.position_of_token]
+        row, place = after // reading.ids.shape[1], column[after % reading.ids.shape[1]]
+        own = (place >= 0).nonzero().squeeze(-1)
+        states = hidden[row[own].to(device), place[own].to(device)]
+        values = self.logprobs_of_states(states, batch.targets[own].to(device), None)
+        logprobs, entropy = (context.join(one, own.to(device), len(after)) for one in values)
+        return logprobs, entropy
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probability of every trained token and entropy at its place, [N] each."""
@@ -158,7 +195,7 @@ class _ShardedGradientComputer(GradientComputer):
 
     def add(self, samples: Sequence[Sample], totals: BatchTotals) -> LossSums:
         """Add the gradient of the summed loss over this process's part of the samples."""
-        rank, world = rank_and_world_size()
+        rank, world = self.data_rank, self.data_size
         sums = LossSums(totals=BatchTotals.of(samples, self.loss))
         scales = max(totals.rl, 1.0) / max(totals.ce, 1.0), max(totals.rl, 1.0) / max(totals.tokens, 1.0)
         for piece in self._pieces(samples):
@@ -168,12 +205,14 @@ class _ShardedGradientComputer(GradientComputer):
             else:  # all take part in every pass, or the others would wait for ever
                 nothing = self.logprobs(self._collated(piece[0]))[0].sum() * 0.0
                 nothing.backward()  # type: ignore[no-untyped-call]
+        if self.context is not None and self.context.rank:  # the first of the group has counted all of it
+            return LossSums(totals=sums.totals)
         return sums
 
     def _pieces(self, samples: Sequence[Sample]) -> Iterator[list[list[Sample]]]:
         """What all processes read in one pass."""
-        world = rank_and_world_size()[1]
-        return length_sorted_batches(samples, self.micro_batch * world, tokens=self.line_tokens * world)
+        size, tokens = self.micro_batch * self.data_size, self.line_tokens * rank_and_world_size()[1]
+        return length_sorted_batches(samples, size, tokens=tokens)
 
     def _collated(self, samples: Sequence[Sample]) -> Batch:
         """One pass: a packed line where the model reads them, else rows; `_ordered` is the order of its samples."""
@@ -186,7 +225,7 @@ class _ShardedGradientComputer(GradientComputer):
     @torch.no_grad()
     def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probability of every trained token (else 0), per sample and token, in every process."""
-        rank, world = rank_and_world_size()
+        rank, world = self.data_rank, self.data_size
         rows: dict[int, list[float]] = {}
         numbers: dict[int, list[int]] = {}
         for n, sample in enumerate(samples):

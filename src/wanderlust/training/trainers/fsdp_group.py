@@ -76,6 +76,7 @@ class FsdpRank:
             micro_batch_tokens=config.micro_batch_tokens,
             recompute=config.recompute_activations,
             offload=config.offload,
+            context_parallel=config.context_parallel,
             precision=config.precision,
         )
         self.whole = copy.deepcopy(model).to("cpu") if rank_and_world_size()[0] == 0 else None

@@ -61,9 +61,9 @@ class ServedTrainer:
     """A `Trainer` made of a learner and servers that sample.
 
     At `publish` the newest weights are written to a folder that the servers read: the adapter where there is one, else
-    a whole checkpoint. With adapters, answers under way end under the weights they began with; with whole checkpoints
-    they are held and go on under the new ones, and their version is the older. While averaged weights are evaluated,
-    other requests wait.
+    a whole checkpoint; or all of them are sent over the network. With adapters, answers under way end under the weights
+    they began with; with whole weights they are held and go on under the new ones, and their version is the older.
+    While averaged weights are evaluated, other requests wait.
     """
 
     def __init__(self, learner: Learner, servers: VLLMServers, *, folder: Path, kind: WeightFormat):
@@ -152,9 +152,13 @@ class ServedTrainer:
         await self._send(averaged=False)
 
     async def _send(self, *, averaged: bool) -> None:
+        model = await self.learner.whole_model(averaged=averaged)
+        if self.kind == "tensors":
+            copies = [(name, tensor.to("cpu", copy=True)) for name, tensor in untied(model).state_dict().items()]
+            await self.servers.publish(copies, self.version, self.kind)
+            return
         self._exports += 1
         folder = self.folder / f"{self._exports:06}"
-        model = await self.learner.whole_model(averaged=averaged)
         await asyncio.to_thread(write_weights, folder, model, kind=self.kind)
         await self.servers.publish(folder, self.version, self.kind)
         for old in sorted(self.folder.iterdir())[:-KEPT_EXPORTS]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from wanderlust.worlds.life.reading import Mention, Text
+from wanderlust.worlds.life.reading import MASK, Mention, Text
 
 Place: TypeAlias = tuple[int, int]
 HARMLESS = re.compile(
@@ -134,7 +134,10 @@ def any_affirmed(text: Text, places: Iterable[Place]) -> bool:
 
 
 def _is_taken_back(text: Text, place: Place) -> bool:
-    return _TAKEN_BACK.search(text.plain[place[1] :]) is not None
+    """Words within values and names, as in The Broken Bicycle, take nothing back."""
+    pairs = zip(text.plain, text.masked, strict=True)
+    said = "".join("x" if mask == MASK and letter.isalnum() else letter for letter, mask in pairs)
+    return _TAKEN_BACK.search(said[place[1] :]) is not None
 
 
 def is_bounded(text: Text, one: Mention) -> bool:
