@@ -141,10 +141,12 @@ def _warm_up(config: TrainConfig, rewards: Mapping[str, TaskRewards]) -> str:
 
 
 def _no_signal(config: TrainConfig, signal: Sequence[float]) -> str:
+    share = fmean(signal[len(signal) // 2 :])
+    groups = f"only {share:.0%} of the groups" if share else "no group"
     return (
-        f"Rewards differed in only {fmean(signal[len(signal) // 2 :]):.0%} of the groups: tasks are too hard or too "
-        f"easy for this model. Choose them with --curriculum learnability, raise --group-size (now "
-        f"{config.group_size}), or imitate examples first with --sft-episodes."
+        f"Rewards differed in {groups}: tasks are too hard or too easy for this model. Choose them with "
+        f"--curriculum learnability, raise --group-size (now {config.group_size}), or imitate examples first with "
+        "--sft-episodes."
     )
 
 

@@ -124,7 +124,8 @@ def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> P
 
         return PerRolloutPolicy(oracle_of)
     there = [*env.players, *(["oracle"] if env.has_oracle else [])]
-    raise UsageError(f"the environment has no player {name!r} to imitate; there are {there or 'none'}")
+    remedy = f"there are {there}" if there else "write an oracle or a player `teacher`, or start from a checkpoint"
+    raise UsageError(f"the environment has no player {name!r} to imitate, as a fresh model does first: {remedy}")
 
 
 def initial_model(config: TrainConfig, logger: Logger) -> tuple[Any, Any]:

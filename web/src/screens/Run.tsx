@@ -70,7 +70,7 @@ export default function Run({ run: key }: { run: string }) {
       )}
       {advice.length > 0 && (
         <Panel title="Advice">
-          <ul>
+          <ul className="advice">
             {advice.map(({ steps, text }) => (
               <li key={text}>
                 After {count(steps)} steps: <Safe text={text} />
