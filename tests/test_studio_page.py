@@ -267,7 +267,7 @@ def test_what_means_no_good_is_only_shown(tab: Window) -> None:
     assert LONG in (page.locator(".message .text").last.text_content() or "")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page = tab.go("/run/hostile/rollout/2")
-    expect(page.get_by_role("alert")).to_contain_text("crossed the wall of the tool")
+    expect(page.get_by_role("alert")).to_contain_text("raised by the tool")
     page.keyboard.press("u")
     expect(page.get_by_role("region", name="Sample 1")).to_contain_text("unscored")
     tab.go("/run/hostile/rollouts")
@@ -321,6 +321,10 @@ def test_two_runs_are_compared_task_by_task(tab: Window) -> None:
 def test_what_is_not_there_is_said_in_one_line(tab: Window) -> None:
     page = tab.go("/run/foreign")
     expect(page.get_by_role("alert").first).to_contain_text("not a run store")
+    for what in ("rollout/99999", "group/rl/0/999"):
+        page = tab.go(f"/run/learning/{what}")
+        expect(page.get_by_role("alert").get_by_role("link", name="The run")).to_be_visible()
+    tab.complaints[:] = [said for said in tab.complaints if "404" not in said]
     page = tab.go("/nowhere")
     expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
     tab.complaints.clear()

@@ -132,6 +132,41 @@ def test_of_equal_means_the_pair_that_differs_most_is_shown() -> None:
     assert abs(a.reward - b.reward) == 0.5
 
 
+def test_more_than_is_compared_is_refused_and_not_left_out(studio: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wanderlust.studio.comparisons.MAX_COMPARED_ROLLOUTS", 8)
+    refused = studio.ask("/api/compare?a=first&b=second")
+    assert refused.status == 400
+    assert "second: more than 8 rollouts are too many" in refused.json["error"]
+
+
+def test_it_is_said_what_of_a_training_run_is_compared(tmp_path: Path) -> None:
+    for name, reward in (("one", 0.0), ("two", 1.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(json.dumps({"recipe": "train", "config": {"env": "toy"}}))
+        with RunStore.create(tmp_path / name / "rollouts.db") as store:
+            for step in range(2):
+                group = Group(task=Task(id="t"), rollouts=[played("t", 0, reward * step)])
+                store.add([group], stage="rl", step=step, env="toy", metrics={"loss": 1.0})
+    stored(tmp_path / "tried", {"t": [1.0]})
+    with served(tmp_path) as client:
+        found = client.get("compare", a="one", b="two")
+        assert found["difference"]["mean"] == 1.0
+        assert "step 1 of rl, as played while training" in found["a_about"]
+        assert client.get("compare", a="tried", b="two")["a_about"] == ""
+
+
+def test_all_groups_of_a_step_are_listed_and_a_cut_group_has_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wanderlust.studio.rollouts.MAX_SIBLINGS", 2)
+    stored(tmp_path / "many", {f"t{n}": [1.0] for n in range(600)} | {"wide": [0.0, 0.5, 1.0]})
+    with served(tmp_path) as client:
+        found = client.get("runs/many/steps/eval/0")
+        assert (found["total"], len(found["groups"])) == (601, 601)
+        opened = client.get("runs/many/groups/eval/0/600")
+        assert (opened["total"], len(opened["rollouts"])) == (3, 2)
+
+
 def test_a_duration_is_what_the_run_recorded(runs: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(runs / "teacher", tmp_path / "copy"))
     seconds = json.loads((copy / "report.json").read_text())["usage"]["seconds"]

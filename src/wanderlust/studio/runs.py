@@ -178,7 +178,7 @@ def get_events(request: Request) -> Response:
 def get_step_groups(request: Request) -> Response:
     """The groups of one step."""
     stage, step = str(request.path_params["stage"]), path_number(request, "step")
-    offset, limit = query_number(request, "offset", 0), query_number(request, "limit", 500, maximum=MAX_GROUPS)
+    offset, limit = query_number(request, "offset", 0), query_number(request, "limit", MAX_GROUPS, maximum=MAX_GROUPS)
     with requested_reader(request) as store:
         return json_response(step_group_records(store, stage, step, offset=offset, limit=limit))
 

@@ -92,6 +92,11 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
         {error && <ErrorLine error={error} />}
         {!data && slow && <Skeleton />}
         {data && groups.length === 0 && <p className="quiet pad">No rollouts were stored in this step.</p>}
+        {data && groups.length < data.total && (
+          <p className="quiet pad">
+            The first {count(groups.length)} of {count(data.total)} groups are listed, and sorted among themselves.
+          </p>
+        )}
         {groups.length > 0 && (
           <Table
             label={`Groups of step ${step}`}
