@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluated(root / "teacher", "teacher")
     evaluated(root / "random", "random")
     strange(root / "strange")
+    report = Path(shutil.copytree(root / "random", root / "bounded")) / "report.json"
+    report.write_text(json.dumps(json.loads(report.read_text()) | {"not_started": 3, "stopped": "the cost reached $1"}))
     return root
 
 
@@ -248,6 +251,8 @@ def test_an_evaluation_shows_its_result_and_its_settings(tab: Window, runs: Path
     assert tab.faults() == []
     page.get_by_role("link", name="Config").click()
     expect(page.get_by_text("num_tasks")).to_be_visible()
+    expect(tab.go("/run/bounded").locator(".facts").first).to_contain_text("Not started3: the cost reached $1")
+    page = tab.go("/run/random/config")
     expect(page.get_by_text("the rubric")).to_be_visible()
     assert tab.faults() == []
 
