@@ -369,6 +369,38 @@ def test_an_export_shows_the_same_from_plain_files(browser: Browser, exported: P
         assert not any("/api/" in url for url in seen.asked)
 
 
+FILTERS = (
+    "reward > 0.2 and not step in (0, 1)",
+    "not reward > 0.2 and step == 0",
+    "reward > 0.9 or step == 1 and reward < 0.5",
+    "not (reward > 0.9 or step == 1)",
+    "advantage == null",
+    "advantage != 0.5",
+    "not advantage > 0",
+    "advantage not in (0, 1)",
+    'task contains "-3"',
+    'task in ("echo-1", "echo-2") and group != 0',
+    "reward >= .5 and reward <= 1e0",
+    "advantage > -1",
+    "parts.echo < 0.5",
+    'not parts."echo" < 0.5',
+)
+
+
+def test_an_export_filters_as_the_server_does(browser: Browser, studio: Client, exported: Path) -> None:
+    with plain_files(exported) as url, window(browser, Client(url), entry="/") as seen:
+        totals = {}
+        for text in FILTERS:
+            seen.page.goto("about:blank")  # what is shown then is of no filter before
+            page = seen.go(f"/#/run/learning/rollouts?filter={quote(text)}")
+            expect(page.locator("[data-filter]")).to_have_value(text)
+            total = page.locator(".filter-line [aria-live]")
+            expect(total).to_have_text(re.compile(r"rollouts?$"))
+            totals[text] = int(total.inner_text().split()[0].replace(",", ""))
+    assert totals == {text: studio.get("runs/learning/rollouts", filter=text)["total"] for text in FILTERS}
+    assert len(set(totals.values())) > 6
+
+
 SCREENS = (
     "/",
     "/run/learning?step=1",
