@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import math
+import re
 
 import pytest
 
@@ -246,6 +247,31 @@ def test_a_judge_alone_is_refused_in_one_line(capsys):
     code, _, err = wander(capsys, "eval", "wordle", "--policy", "oracle", "--judge", "http://localhost:1/v1")
     assert code != 0
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("env", "words"), [
+    ("life,nonsense=1", "has no setting 'nonsense'; there are: families, levels, judge, judge_model, .*limits"),
+    ("life,families=nap", "no family 'nap'"),
+    ("life,levels=9", "no level 9"),
+    ("life,thinking=5", "thinking is 5, expected a function"),
+    ("life,gate=5", "gate is 5, expected a function"),
+    ("life,limits=5", "limits is 5, expected Limits"),
+    ("life-team,apps=Nope", "no app 'Nope': one of AgentUserInterface"),
+    ("are,folder=FOLDER,compat=foo", "compat is 'foo', expected one of strict, are, gaia2_cli"),
+    ("are,folder=FOLDER,window=5", "window is 5, expected a TimeWindow"),
+    ("are,folder=FOLDER,rubric=x", "rubric is 'x', expected a rubric"),
+    ("are,folder=FOLDER,share=1", "no setting 'share'; there are: folder, judge, judge_model, compat, window"),
+])  # fmt: skip
+def test_settings_that_cannot_be_are_one_line_before_anything_is_played(folder, capsys, env, words):
+    code, out, err = wander(capsys, "eval", env.replace("FOLDER", str(folder)), "--policy", "nothing")
+    assert (code, out, len(err.strip().splitlines())) == (2, "", 1), err
+    assert re.search(words, err), err
+
+
+def test_one_family_level_or_app_may_be_named_by_itself():
+    env = load_environment("life,families=invite,levels=2")
+    assert ([one.name for one in env.families], env.levels) == (["invite"], (2,))
+    assert load_environment("life-team,apps=Emails").seats == ("agent", "Emails")
 
 
 def test_the_policies_that_are_there_are_named(folder, capsys):

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from wanderlust.environment import Episode
-from wanderlust.errors import one_line
+from wanderlust.errors import UsageError, one_line
 from wanderlust.types import Policy, Rollout, Score, Trajectory
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
@@ -44,6 +44,10 @@ class VerifiedWorldEnvironment(WorldEnvironment):
     ):
         """`judge` is a policy or the name of one, `judge_model` the endpoint's model. Raises UsageError for others."""
         super().__init__(*args, **options)
+        if compat not in get_args(Compat):
+            raise UsageError(f"compat is {compat!r}, expected one of {', '.join(get_args(Compat))}")
+        if window is not None and not isinstance(window, TimeWindow):
+            raise UsageError(f"window is {window!r}, expected a TimeWindow")
         self.judge, self.compat, self.window = resolve_world_judge(judge, judge_model), compat, window
         self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
 
