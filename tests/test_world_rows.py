@@ -26,6 +26,7 @@ from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.write import export_scenario, export_warnings
 from wanderlust.worlds.life.families.family import all_families
 from wanderlust.worlds.life.universes.generate import make_universe
+from wanderlust.worlds.wrap.verified_environment import OracleRubric
 from world_apps import Notes
 
 FIGURES = ("duration", "start_time", "seed")
@@ -238,6 +239,17 @@ def test_a_judge_rejects_what_the_facts_of_life_accept(tmp_path):
     assert done.trajectories[0].score.reward == 0.0
     alone = AssistantLife(["who-said"], levels=(2,))
     assert asyncio.run(rollout(alone, task, said)).trajectories[0].score.reward == 1.0
+
+
+def test_a_rubric_with_a_judge_asks_the_facts_of_life_too():
+    env = AssistantLife(["who-said"], levels=(2,))
+    task = next(iter(env.tasks("eval")))
+    right = env.scenario(task).oracle[0].args["content"]
+    yes = Scripted(lambda messages, rng: '{"same": true}')
+    for text, judge, reward in (("Nobody.", yes, 0), (f"Hello. {right}", yes, 1), (f"Hello. {right}", None, 1)):
+        said = Scripted([text, ""])
+        done = asyncio.run(rollout(env, task, said, rubric=OracleRubric(env, judge=judge)))
+        assert done.trajectory.score.reward == reward, text
 
 
 def test_a_judge_alone_is_refused_in_one_line(capsys):
