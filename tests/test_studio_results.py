@@ -219,6 +219,13 @@ def test_figures_of_an_unfinished_evaluation_are_computed_from_its_rollouts(runs
     (copy / "report.json").write_text(json.dumps({**report, "played": 3, "rewards": {}}))
     with served(tmp_path) as client:
         found = client.get("runs/copy/result")
+        (copy / "report.json").unlink()
+        (info,) = client.get("runs")["runs"]
+        assert (info["finished"], info["step"], info["of"]) == (False, 30, 30)
+        with RunStore.open(copy / "rollouts.db") as store, store._commit() as db:
+            db.execute("delete from rollouts where id > 12")
+        (info,) = client.get("runs")["runs"]
+        assert (info["step"], info["of"]) == (12, 30)
     assert not found["complete"]
     assert {name: found["report"][name] for name in ("rewards", "passes", "parts", "metrics", "stops")} == {
         name: report[name] for name in ("rewards", "passes", "parts", "metrics", "stops")
