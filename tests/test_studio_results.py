@@ -213,6 +213,19 @@ def test_an_evaluation_has_the_figures_that_the_command_prints(runs: Path, studi
     assert by["usage"]["seconds"] == report["usage"]["seconds"]
 
 
+def test_the_passing_reward_is_that_of_the_run(tmp_path: Path) -> None:
+    run = evaluated(tmp_path / "runs/lenient", "random", "--pass-threshold", "0.5")
+    evaluated(run, "random")  # shown again with another one, and left as it is
+    report = json.loads((run / "report.json").read_text())
+    assert 0 < report["passes"]["pass@1"]["value"] < 1
+    with served(tmp_path / "runs") as client:
+        assert client.get("runs/lenient/result", by="first")["report"]["passes"] == report["passes"]
+        assert "--pass-threshold 0.5" in client.get("runs/lenient")["command"]
+        (run / "report.json").unlink()
+        found = client.get("runs/lenient/result")
+        assert (found["complete"], found["report"]["passes"]) == (False, report["passes"])
+
+
 def test_figures_of_an_unfinished_evaluation_are_computed_from_its_rollouts(runs: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(runs / "random", tmp_path / "copy"))
     report = json.loads((copy / "report.json").read_text())

@@ -59,7 +59,7 @@ def eval_command(
     """
     out, env = folder_options.out, report_options.environment(env)
     settings = {"env": env, "policy": policy, **asdict(answer_options), **task_options.recorded(report_options)}
-    unrecorded = {**report_options.price_settings(), "max_cost": task_options.max_cost}
+    unrecorded = {**report_options.unrecorded(), "max_cost": task_options.max_cost}
     unrecorded |= aggregation_options.as_settings(task_options)
     if task_options.exact:
         refuse_existing(out)
