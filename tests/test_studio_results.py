@@ -155,6 +155,18 @@ def test_it_is_said_what_of_a_training_run_is_compared(tmp_path: Path) -> None:
         assert client.get("compare", a="tried", b="two")["a_about"] == ""
 
 
+@pytest.mark.parametrize(("stage", "of"), [("sft", 60), ("rl", 100)])
+def test_a_stage_of_training_has_its_own_number_of_steps(stage: str, of: int, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    config = {"env": "toy", "sft_steps": 60, "steps": 100, "optimizer": "adamw"}
+    (tmp_path / "run/run.json").write_text(json.dumps({"recipe": "train", "config": config}))
+    with RunStore.create(tmp_path / "run/rollouts.db") as store:
+        store.add([Group(task=Task(id="t"), rollouts=[played("t", 0, 1)])], stage=stage, step=6, metrics={"loss": 1.0})
+    with served(tmp_path) as client:
+        (info,) = client.get("runs")["runs"]
+    assert (info["stage"], info["step"], info["of"]) == (stage, 7, of)
+
+
 def test_all_groups_of_a_step_are_listed_and_a_cut_group_has_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,11 +76,8 @@ class RunFolder:
 
     def steps(self, stage: str) -> int:
         """Steps that a stage is to have; 0 where the settings do not say."""
-        part = self.config.get(stage, self.config)
-        counted = part.get("optimizer", {}) if stage == "sft" else part
-        if not isinstance(counted, Mapping):  # of offline training, whose steps follow from its data
-            return 0
-        return int(counted.get("steps", 0))
+        steps = self.config.get("sft_steps" if stage == "sft" else "steps")
+        return steps if isinstance(steps, int) else 0  # those of offline training follow from its data
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data."""
