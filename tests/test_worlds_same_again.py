@@ -171,7 +171,7 @@ def test_notices_cost_the_same_however_many_wait(app, action, args):
         return taken
 
     seconds(100)
-    assert min(seconds(16_000) for _ in range(3)) < 12 * min(seconds(4_000) for _ in range(3))
+    assert min(seconds(8_000) for _ in range(3)) < 12 * min(seconds(2_000) for _ in range(3))
 
 
 def test_a_branch_does_not_see_the_others_notices():
