@@ -82,7 +82,7 @@ function Head({ session, busy, onStop }: { session: Session; busy: boolean; onSt
     <div className="head">
       <h1>{line(session.env, 60)}</h1>
       <Pill tone={session.over ? "plain" : session.waiting ? "accent" : "warn"}>
-        {session.over ? "over" : session.waiting ? "your turn" : "the others are at it"}
+        {session.over ? "over" : session.waiting ? "your turn" : "waiting for the others"}
       </Pill>
       <span className="quiet grow">
         {line(session.task.id, 80)} {"\u00b7"} seed {session.seed}
@@ -215,7 +215,7 @@ function Answer({ session, busy, onAct }: ActProps) {
         className="field"
         rows={3}
         aria-label="Your answer"
-        placeholder={busy ? "The others are at it" : "Your answer; Ctrl+Enter sends it"}
+        placeholder={busy ? "Waiting for the others" : "Your answer; Ctrl+Enter sends it"}
         value={text}
         onChange={event => setText(event.target.value)}
         onKeyDown={event => {

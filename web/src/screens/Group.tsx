@@ -134,7 +134,7 @@ function Summary({ data: { task, rollouts, total } }: { data: GroupOpened }) {
           tone={rewards.length < rollouts.length ? "warn" : "plain"}
         />
         <Figure name="Mean reward" value={figure(mean)} />
-        {rewards.length > 0 && <Figure name="Least to greatest" value={`${figure(low)} to ${figure(high)}`} />}
+        {rewards.length > 0 && <Figure name="Lowest to highest" value={`${figure(low)} to ${figure(high)}`} />}
         <Figure
           name="Learning signal"
           value={rewards.length > 0 && low !== high ? "yes" : "no"}

@@ -211,7 +211,13 @@ export function Runs() {
           onKeyDown={leave}
         />
         <div className="actions">
-          <button type="button" className="button" disabled={picked.length < 2} onClick={together}>
+          <button
+            type="button"
+            className="button"
+            disabled={picked.length < 2}
+            title={picked.length < 2 ? "Pick two or more runs (x)" : undefined}
+            onClick={together}
+          >
             Overlay
           </button>
           {!EXPORTED && (
@@ -219,6 +225,7 @@ export function Runs() {
               type="button"
               className="button"
               disabled={picked.length !== 2}
+              title={picked.length === 2 ? undefined : "Pick two runs (x)"}
               onClick={() => go(to(["compare"], { a: picked[0], b: picked[1] }))}
             >
               Compare

@@ -57,8 +57,8 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
     { key: "task", label: "Task", width: "minmax(120px, 2fr)", cell: group => line(group.task) },
     { key: "n", label: "Rollouts", width: "80px", align: "right", cell: group => count(group.n) },
     { key: "mean", label: "Mean", width: "80px", align: "right", cell: group => figure(group.mean) },
-    { key: "low", label: "Least", width: "80px", align: "right", cell: group => figure(group.low) },
-    { key: "high", label: "Greatest", width: "80px", align: "right", cell: group => figure(group.high) },
+    { key: "low", label: "Lowest", width: "80px", align: "right", cell: group => figure(group.low) },
+    { key: "high", label: "Highest", width: "80px", align: "right", cell: group => figure(group.high) },
     { key: "spread", label: "Spread", width: "minmax(96px, 1fr)", cell: group => <Spread {...{ group, low, high }} /> },
     {
       key: "has_signal",

@@ -14,7 +14,7 @@ import { Changes, DECISIONS, Detail, Judgement, Log, Notices } from "../world/Si
 import { Timeline } from "../world/Timeline"
 import { clock, day, span } from "../world/words"
 
-const SIDES = { log: "Log", changes: "Changes", told: "Told", verdict: "Verdict" }
+const SIDES = { log: "Log", changes: "Changes", told: "Notices", verdict: "Verdict" }
 
 /** Screen 6: the world of a rollout, at any moment; shown by the rollout's screen under `?view=world`. */
 export default function World({ run, id }: { run: string; id: number }) {
