@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -155,6 +156,27 @@ def test_it_is_said_what_of_a_training_run_is_compared(tmp_path: Path) -> None:
         assert client.get("compare", a="tried", b="two")["a_about"] == ""
 
 
+ANYTHING = (None, True, -1, 1.5, "many", [1], {"a": 1})
+
+
+@pytest.mark.parametrize("recipe", ["eval", "train", 5])
+def test_files_of_a_run_may_hold_anything(recipe: object, tmp_path: Path) -> None:
+    for n, (one, two) in enumerate([*product(ANYTHING, repeat=2)][::5]):
+        folder = stored(tmp_path / f"r{n}", {"t": [1.0]})
+        config = {"env": one, "policy": two, "num_tasks": 3, "n": two, "samples": one, "steps": two, "sft_steps": one}
+        (folder / "run.json").write_text(json.dumps({"recipe": recipe, "config": config}))
+        report = {"usage": one, "wall_s": two, "played": one, "by_code": two, "result": one, "advice": [two]}
+        (folder / "report.json").write_text(json.dumps(report if n % 3 else one))
+        (folder / "wander.lock").write_text(json.dumps({"made_by": one, "packages": two, "command": one}))
+    with served(tmp_path) as client:
+        assert len(client.get("runs")["runs"]) == n + 1
+        for key in range(n + 1):
+            for path in (f"r{key}", f"r{key}/result", f"r{key}/rollouts"):
+                found = client.ask(f"/api/runs/{path}")
+                assert found.status in (200, 400, 409), (path, found.body)
+                assert found.json
+
+
 @pytest.mark.parametrize(("stage", "of"), [("sft", 60), ("rl", 100)])
 def test_a_stage_of_training_has_its_own_number_of_steps(stage: str, of: int, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
@@ -247,6 +269,9 @@ def test_figures_of_an_unfinished_evaluation_are_computed_from_its_rollouts(runs
         (copy / "report.json").unlink()
         (info,) = client.get("runs")["runs"]
         assert (info["finished"], info["step"], info["of"]) == (False, 30, 30)
+        settings = json.loads((copy / "run.json").read_text())
+        settings["config"] |= {"n": settings["config"].pop("num_tasks")}  # as `evaluate` in Python has it
+        (copy / "run.json").write_text(json.dumps(settings))
         with RunStore.open(copy / "rollouts.db") as store, store._commit() as db:
             db.execute("delete from rollouts where id > 12")
         (info,) = client.get("runs")["runs"]

@@ -169,7 +169,9 @@ def training_result(folder: Path) -> dict[str, Any] | None:
     report = read_report(folder)
     if not isinstance(report.get("advice"), list):
         return None
-    result = report.get("result") or None
+    result = report.get("result")
+    if not isinstance(result, dict):
+        result = None
     return {
         "result": None if result is None else {name: result.get(name) for name in RESULT_FIELDS},
         "policy_sentence": report.get("policy_sentence", ""),
