@@ -217,7 +217,7 @@ def table(browser: Browser, path: Path) -> Iterator[Bar]:
         seen.opened(where, "eye.whole()")
         yield timed(
             f"sort by a column{million}",
-            [ordered(name) for name in ("Reward", "Turns", "Took")],
+            [ordered(name) for name in ("Reward", "Turns", "Duration")],
             worked=seen.worked[-3:],
         )
         jump = (

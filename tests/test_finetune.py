@@ -487,7 +487,7 @@ def test_a_run_is_listed_and_the_command_that_goes_on_is_said(tmp_path: Path) ->
     for run, words in ((cut, "wander sft --resume "), (done, "wander sft sums.jsonl --policy fresh --out ")):
         with RunStore.read(run.path / STORE_FILE) as reader:
             info = RunInfo(key="r", path="r", name="r", finished=run.finished)
-            assert str(repro_command(run.path, info, reader.meta().get("command"))).startswith(words)
+            assert str(repro_command(run.path, info, reader.meta())).startswith(words)
 
 
 def test_reasoning_beside_the_content_is_told(tmp_path: Path) -> None:

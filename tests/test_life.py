@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,8 @@ def test_players_score_as_they_should():
     assert by["ambiguity"] > 2
     assert by["time"] == by["adaptability"] == by["noise"] == 0
     assert sum(greedy) < 0.25 * len(tasks)
+    page = (Path(__file__).parent.parent / "docs/universes.md").read_text("utf-8")
+    assert f"| `greedy` | {sum(greedy) / len(tasks):.2f} |" in page
 
 
 def test_thinking_costs_the_oracle_its_timing():
@@ -173,13 +176,14 @@ def test_tools_are_explained_to_people():
 def test_a_person_lives_a_life():
     env = AssistantLife(["too-late"], levels=(1,))
     task = next(iter(env.tasks("eval")))
-    number = next(word for word in env.scenario(task).oracle[0].args["content"].split() if word.startswith("W-"))
+    words = env.scenario(task).oracle[0].args["content"].split()
+    number, price = next(word for word in words if word.startswith("W-")), words[words.index("paid") + 1]
     lines = iter(
         [
             "? get_order",
             "Shopping__get_order_detail order_id=1",
             f"Shopping__get_order_details order_id={number}",
-            f"{number} cannot be cancelled: it was delivered.",
+            f"{number} cannot be cancelled: it was delivered. You paid {price}.",
         ]
     )
     said = []

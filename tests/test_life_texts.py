@@ -309,12 +309,22 @@ BOTH_OUTCOMES = (
     "It cannot be cancelled if it has been delivered; otherwise it is cancelled.",
     "Either it was cancelled, or it has been delivered already and cannot be cancelled.",
     "The order may have been delivered and cannot be cancelled, or it was cancelled.",
+    "It cannot be cancelled: it has been delivered already.",
+    "I could not cancel it, because it was delivered. You paid 52.30 EUR for it.",
 )
 
 
 @pytest.mark.parametrize("text", BOTH_OUTCOMES)
 def test_a_sentence_with_both_outcomes_earns_nothing(text):
     assert sum(wins(text, f"too-late/eval-{seed}/{level}") for seed in range(20) for level in (1, 2, 3)) <= 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_right_elsewhere_earns_nothing_here(family):
+    """The last words of other tasks' oracles, word for word and without a look at anything."""
+    words = [played(f"{family}/train-{seed}/1")[0].oracle[-1].args.get("content", "") for seed in range(6)]
+    won = {text: sum(wins(text, f"{family}/eval-{seed}/1") for seed in range(10)) for text in dict.fromkeys(words)}
+    assert max(won.values()) <= 1, won
 
 
 def test_all_sums_of_the_rides_earn_nothing():

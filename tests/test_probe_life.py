@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.evals.probe.battery import run_probes
@@ -72,6 +73,31 @@ def test_a_family_by_itself_is_probed_too(family):
     weak = probed(KeywordLife([family], levels=(1, 2, 3)))
     assert weak.verdict == "flaw found"
     assert probed(AssistantLife([family], levels=(1, 2, 3))).flaws == []
+
+
+class ForgetfulGrader(FactGrader):
+    """A grader that asks for no amount: then one sentence is right for every order that was delivered."""
+
+    def __init__(self, scenario):
+        super().__init__(scenario)
+        self.facts = {
+            act: {
+                name: structs.replace(one, facts=tuple(fact for fact in one.facts if not isinstance(fact, Amount)))
+                for name, one in arguments.items()
+            }
+            for act, arguments in self.facts.items()
+        }
+
+
+def test_one_sentence_for_every_task_is_found():
+    class Forgetful(AssistantLife):
+        def scenario_and_grader(self, name):
+            scenario, _ = super().scenario_and_grader(name)
+            return scenario, ForgetfulGrader(scenario)
+
+    weak = probed(Forgetful(["too-late"], levels=(1, 2, 3)))
+    assert "usual" in {flaw.result.name for flaw in weak.flaws}
+    assert probed(AssistantLife(["too-late"], levels=(1, 2, 3))).flaws == []
 
 
 def test_facts_pay_none_of_it():

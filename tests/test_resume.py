@@ -67,11 +67,14 @@ def test_the_same_command_goes_on_and_failures_are_played_again(number: signal.S
 
 def test_a_full_disk_is_one_line_and_loses_nothing_that_was_kept(tmp_path: Path) -> None:
     folder = found(tmp_path)
-    command = ["bash", "-c", 'ulimit -f 600; exec "$@"', "-", *WANDER, *EVAL]  # KiB per file
+    report = ("--pass-threshold", "0.25", "--per-task")
+    command = ["bash", "-c", 'ulimit -f 600; exec "$@"', "-", *WANDER, *EVAL, *report]  # KiB per file
     full = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert full.returncode == 1
     *_, hint, line = [line for line in full.stderr.splitlines() if line.startswith("wander: ")]
     assert "resume with: wander eval world:World" in hint
+    assert "--pass-threshold 0.25" in hint
+    assert "--per-task" in hint
     assert "rollouts.db" in line
     assert "Traceback" not in full.stderr
     kept = stored(folder).get("done", 0)

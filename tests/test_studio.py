@@ -341,6 +341,7 @@ def test_broken_runs_are_listed_with_what_is_wrong(runs: Path, tmp_path: Path) -
         assert found.keys() == wrong.keys()
         for key, problem in found.items():
             assert wrong[key] in problem, (key, problem)
+            assert "no such table" not in problem
             assert client.get(f"runs/{key}")["problem"] == problem
             rows = client.ask(f"/api/runs/{key}/rollouts")
             assert rows.status == (200 if key == "config" else 409), (key, rows.body)

@@ -267,7 +267,7 @@ def test_what_means_no_good_is_only_shown(tab: Window) -> None:
     assert LONG in (page.locator(".message .text").last.text_content() or "")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page = tab.go("/run/hostile/rollout/2")
-    expect(page.get_by_role("alert")).to_contain_text("crossed the wall of the tool")
+    expect(page.get_by_role("alert")).to_contain_text("raised by the tool")
     page.keyboard.press("u")
     expect(page.get_by_role("region", name="Sample 1")).to_contain_text("unscored")
     tab.go("/run/hostile/rollouts")
@@ -321,6 +321,10 @@ def test_two_runs_are_compared_task_by_task(tab: Window) -> None:
 def test_what_is_not_there_is_said_in_one_line(tab: Window) -> None:
     page = tab.go("/run/foreign")
     expect(page.get_by_role("alert").first).to_contain_text("not a run store")
+    for what in ("rollout/99999", "group/rl/0/999"):
+        page = tab.go(f"/run/learning/{what}")
+        expect(page.get_by_role("alert").get_by_role("link", name="The run")).to_be_visible()
+    tab.complaints[:] = [said for said in tab.complaints if "404" not in said]
     page = tab.go("/nowhere")
     expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
     tab.complaints.clear()
@@ -363,6 +367,38 @@ def test_an_export_shows_the_same_from_plain_files(browser: Browser, exported: P
         expect(page.get_by_role("alert")).to_contain_text("rewad")
         assert seen.complaints == []
         assert not any("/api/" in url for url in seen.asked)
+
+
+FILTERS = (
+    "reward > 0.2 and not step in (0, 1)",
+    "not reward > 0.2 and step == 0",
+    "reward > 0.9 or step == 1 and reward < 0.5",
+    "not (reward > 0.9 or step == 1)",
+    "advantage == null",
+    "advantage != 0.5",
+    "not advantage > 0",
+    "advantage not in (0, 1)",
+    'task contains "-3"',
+    'task in ("echo-1", "echo-2") and group != 0',
+    "reward >= .5 and reward <= 1e0",
+    "advantage > -1",
+    "parts.echo < 0.5",
+    'not parts."echo" < 0.5',
+)
+
+
+def test_an_export_filters_as_the_server_does(browser: Browser, studio: Client, exported: Path) -> None:
+    with plain_files(exported) as url, window(browser, Client(url), entry="/") as seen:
+        totals = {}
+        for text in FILTERS:
+            seen.page.goto("about:blank")  # what is shown then is of no filter before
+            page = seen.go(f"/#/run/learning/rollouts?filter={quote(text)}")
+            expect(page.locator("[data-filter]")).to_have_value(text)
+            total = page.locator(".filter-line [aria-live]")
+            expect(total).to_have_text(re.compile(r"rollouts?$"))
+            totals[text] = int(total.inner_text().split()[0].replace(",", ""))
+    assert totals == {text: studio.get("runs/learning/rollouts", filter=text)["total"] for text in FILTERS}
+    assert len(set(totals.values())) > 6
 
 
 SCREENS = (

@@ -50,6 +50,7 @@ def test_a_game_is_scored_and_kept(tmp_path):
         begun = {"env": "tictactoe", "split": "eval", "task": listed["tasks"][1]["id"], "seed": 3}
         game = client.said("/api/play", begun)
         assert game["waiting"]
+        assert game["state"] == {}
         assert game["messages"][0]["role"] == "system"
         game = to_the_end(client, game, [f"<think>?</think><move>{cell}</move>" for cell in range(9)])
         assert game["over"]
@@ -57,6 +58,8 @@ def test_a_game_is_scored_and_kept(tmp_path):
         assert (client.said(f"/api/play/{game['id']}/act", {"text": "4"}))["status"] == 400
         opened = client.said("/api/runs/play-tictactoe/rollouts/1")
         assert opened["trajectories"][0]["score"]["reward"] == game["score"]["reward"]
+        assert game["state"] == opened["state"]
+        assert game["state"]["winner"] in ("X", "O", "draw")
         listed = client.said("/api/runs")
         assert [run["kind"] for run in listed["runs"] if run["key"] == "play-tictactoe"] == ["other"]
         again = to_the_end(client, client.said("/api/play", begun), ["nonsense"] * 9)

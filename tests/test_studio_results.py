@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -132,6 +133,74 @@ def test_of_equal_means_the_pair_that_differs_most_is_shown() -> None:
     assert abs(a.reward - b.reward) == 0.5
 
 
+def test_more_than_is_compared_is_refused_and_not_left_out(studio: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wanderlust.studio.comparisons.MAX_COMPARED_ROLLOUTS", 8)
+    refused = studio.ask("/api/compare?a=first&b=second")
+    assert refused.status == 400
+    assert "second: more than 8 rollouts are too many" in refused.json["error"]
+
+
+def test_it_is_said_what_of_a_training_run_is_compared(tmp_path: Path) -> None:
+    for name, reward in (("one", 0.0), ("two", 1.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(json.dumps({"recipe": "train", "config": {"env": "toy"}}))
+        with RunStore.create(tmp_path / name / "rollouts.db") as store:
+            for step in range(2):
+                group = Group(task=Task(id="t"), rollouts=[played("t", 0, reward * step)])
+                store.add([group], stage="rl", step=step, env="toy", metrics={"loss": 1.0})
+    stored(tmp_path / "tried", {"t": [1.0]})
+    with served(tmp_path) as client:
+        found = client.get("compare", a="one", b="two")
+        assert found["difference"]["mean"] == 1.0
+        assert "step 1 of rl, as played while training" in found["a_about"]
+        assert client.get("compare", a="tried", b="two")["a_about"] == ""
+
+
+ANYTHING = (None, True, -1, 1.5, "many", [1], {"a": 1})
+
+
+@pytest.mark.parametrize("recipe", ["eval", "train", 5])
+def test_files_of_a_run_may_hold_anything(recipe: object, tmp_path: Path) -> None:
+    for n, (one, two) in enumerate([*product(ANYTHING, repeat=2)][::5]):
+        folder = stored(tmp_path / f"r{n}", {"t": [1.0]})
+        config = {"env": one, "policy": two, "num_tasks": 3, "n": two, "samples": one, "steps": two, "sft_steps": one}
+        (folder / "run.json").write_text(json.dumps({"recipe": recipe, "config": config}))
+        report = {"usage": one, "wall_s": two, "played": one, "by_code": two, "result": one, "advice": [two]}
+        (folder / "report.json").write_text(json.dumps(report if n % 3 else one))
+        (folder / "wander.lock").write_text(json.dumps({"made_by": one, "packages": two, "command": one}))
+    with served(tmp_path) as client:
+        assert len(client.get("runs")["runs"]) == n + 1
+        for key in range(n + 1):
+            for path in (f"r{key}", f"r{key}/result", f"r{key}/rollouts"):
+                found = client.ask(f"/api/runs/{path}")
+                assert found.status in (200, 400, 409), (path, found.body)
+                assert found.json
+
+
+@pytest.mark.parametrize(("stage", "of"), [("sft", 60), ("rl", 100)])
+def test_a_stage_of_training_has_its_own_number_of_steps(stage: str, of: int, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    config = {"env": "toy", "sft_steps": 60, "steps": 100, "optimizer": "adamw"}
+    (tmp_path / "run/run.json").write_text(json.dumps({"recipe": "train", "config": config}))
+    with RunStore.create(tmp_path / "run/rollouts.db") as store:
+        store.add([Group(task=Task(id="t"), rollouts=[played("t", 0, 1)])], stage=stage, step=6, metrics={"loss": 1.0})
+    with served(tmp_path) as client:
+        (info,) = client.get("runs")["runs"]
+    assert (info["stage"], info["step"], info["of"]) == (stage, 7, of)
+
+
+def test_all_groups_of_a_step_are_listed_and_a_cut_group_has_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wanderlust.studio.rollouts.MAX_SIBLINGS", 2)
+    stored(tmp_path / "many", {f"t{n}": [1.0] for n in range(600)} | {"wide": [0.0, 0.5, 1.0]})
+    with served(tmp_path) as client:
+        found = client.get("runs/many/steps/eval/0")
+        assert (found["total"], len(found["groups"])) == (601, 601)
+        opened = client.get("runs/many/groups/eval/0/600")
+        assert (opened["total"], len(opened["rollouts"])) == (3, 2)
+
+
 def test_a_duration_is_what_the_run_recorded(runs: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(runs / "teacher", tmp_path / "copy"))
     seconds = json.loads((copy / "report.json").read_text())["usage"]["seconds"]
@@ -178,12 +247,35 @@ def test_an_evaluation_has_the_figures_that_the_command_prints(runs: Path, studi
     assert by["usage"]["seconds"] == report["usage"]["seconds"]
 
 
+def test_the_passing_reward_is_that_of_the_run(tmp_path: Path) -> None:
+    run = evaluated(tmp_path / "runs/lenient", "random", "--pass-threshold", "0.5")
+    evaluated(run, "random")  # shown again with another one, and left as it is
+    report = json.loads((run / "report.json").read_text())
+    assert 0 < report["passes"]["pass@1"]["value"] < 1
+    with served(tmp_path / "runs") as client:
+        assert client.get("runs/lenient/result", by="first")["report"]["passes"] == report["passes"]
+        assert "--pass-threshold 0.5" in client.get("runs/lenient")["command"]
+        (run / "report.json").unlink()
+        found = client.get("runs/lenient/result")
+        assert (found["complete"], found["report"]["passes"]) == (False, report["passes"])
+
+
 def test_figures_of_an_unfinished_evaluation_are_computed_from_its_rollouts(runs: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(runs / "random", tmp_path / "copy"))
     report = json.loads((copy / "report.json").read_text())
     (copy / "report.json").write_text(json.dumps({**report, "played": 3, "rewards": {}}))
     with served(tmp_path) as client:
         found = client.get("runs/copy/result")
+        (copy / "report.json").unlink()
+        (info,) = client.get("runs")["runs"]
+        assert (info["finished"], info["step"], info["of"]) == (False, 30, 30)
+        settings = json.loads((copy / "run.json").read_text())
+        settings["config"] |= {"n": settings["config"].pop("num_tasks")}  # as `evaluate` in Python has it
+        (copy / "run.json").write_text(json.dumps(settings))
+        with RunStore.open(copy / "rollouts.db") as store, store._commit() as db:
+            db.execute("delete from rollouts where id > 12")
+        (info,) = client.get("runs")["runs"]
+        assert (info["step"], info["of"]) == (12, 30)
     assert not found["complete"]
     assert {name: found["report"][name] for name in ("rewards", "passes", "parts", "metrics", "stops")} == {
         name: report[name] for name in ("rewards", "passes", "parts", "metrics", "stops")

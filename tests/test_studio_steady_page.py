@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluated(root / "teacher", "teacher")
     evaluated(root / "random", "random")
     strange(root / "strange")
+    report = Path(shutil.copytree(root / "random", root / "bounded")) / "report.json"
+    report.write_text(json.dumps(json.loads(report.read_text()) | {"not_started": 3, "stopped": "the cost reached $1"}))
     return root
 
 
@@ -239,6 +242,8 @@ def test_an_evaluation_shows_its_result_and_its_settings(tab: Window, runs: Path
         expect(table.get_by_role("rowheader", name=name, exact=True)).to_be_visible()
     reward = report["rewards"]["agent"]
     expect(table.get_by_role("row").nth(1)).to_contain_text(f"{reward['low']:.3f} to {reward['high']:.3f}")
+    expect(page.locator("dl.figures")).to_contain_text("Rollouts")
+    expect(page.locator("dl.figures dt").get_by_text("Step")).to_have_count(0)
     page.get_by_label("By").select_option("opponent")
     expect(page.get_by_role("rowheader", name="optimal")).to_be_visible()
     expect(page).to_have_url(re.compile("by=opponent"))
@@ -246,8 +251,45 @@ def test_an_evaluation_shows_its_result_and_its_settings(tab: Window, runs: Path
     assert tab.faults() == []
     page.get_by_role("link", name="Config").click()
     expect(page.get_by_text("num_tasks")).to_be_visible()
+    expect(tab.go("/run/bounded").locator(".facts").first).to_contain_text("Not started3: the cost reached $1")
+    page = tab.go("/run/random/config")
     expect(page.get_by_text("the rubric")).to_be_visible()
     assert tab.faults() == []
+
+
+def many(folder: Path, reward: float, *, tasks: int) -> Path:
+    """An evaluation with three samples of its first task, and one of each of the others."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"recipe": "eval", "config": {"env": "toy", "policy": "mine"}}))
+    with RunStore.create(folder / "rollouts.db") as store:
+        groups = []
+        for index in range(tasks):
+            task, seat = Task(id=f"t{index}"), Trajectory(turns=[], score=Score(reward=reward))
+            group = [Rollout(task=task, seed=0, sample_index=n, trajectories=[seat]) for n in range(1 if index else 3)]
+            groups.append(Group(task=task, rollouts=group, index=index))
+        store.add(groups, stage="eval", step=0, env="toy")
+    return folder
+
+
+def test_what_is_cut_is_said_and_figures_are_of_all(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wanderlust.studio.runs.MAX_GROUPS", 40)
+    monkeypatch.setattr("wanderlust.studio.rollouts.MAX_SIBLINGS", 2)
+    many(tmp_path / "one", 0.0, tasks=3050)
+    many(tmp_path / "two", 1.0, tasks=3050)
+    with served(tmp_path) as client, window(browser, client) as tab:
+        page = tab.go("/run/one?stage=eval&step=0")
+        expect(
+            page.get_by_text("The first 40 of 3,050 groups are listed, and sorted among themselves.")
+        ).to_be_visible()
+        page = tab.go("/run/one/group/eval/0/0")
+        expect(page.locator("dl.figures")).to_contain_text("the first 2 are shown and counted here")
+        page = tab.go("/compare?a=one&b=two")
+        better = page.locator(".scatter dl div", has_text="Better in the second")
+        expect(better.locator("dd")).to_have_text("3,050")
+        expect(page.locator(".scatter dl")).to_contain_text("the first 3,000")
+        assert tab.complaints == []
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])

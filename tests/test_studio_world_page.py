@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from browsing import Window, chromium, window
+from browsing import Window, chromium, plain_files, window
 from studios import Client, served
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.runner.engine import rollout
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import CONFIG_FILE, EVALUATION_RECIPE, EVALUATION_STAGE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.studio.application import PAGE_FOLDER
+from wanderlust.studio.static_export import export_site
 from wanderlust.types import Completion, Group, ToolCall, assistant
 from wanderlust.worlds.wrap.world_environment import fixed_thinking_time
 
@@ -149,8 +151,8 @@ def test_changes_and_verdict_are_told(tab: Window) -> None:
     expect(changes.locator(".is").first).to_contain_text("nobody@example.org")
     changes.get_by_role("button", name="The start").click()
     expect(changes.get_by_text("cart").first).to_be_visible()
-    page.get_by_role("button", name="Told").click()
-    expect(page.get_by_role("region", name="Told").get_by_text("the user").first).to_be_visible()
+    page.get_by_role("button", name="Notices", exact=True).click()
+    expect(page.get_by_role("region", name="Notices").get_by_text("the user").first).to_be_visible()
     graph = page.get_by_role("region", name="Events and what they wait for")
     expect(graph.get_by_text("nobody asked").first).to_be_attached()
     expect(graph.get_by_text("missed").first).to_be_attached()
@@ -213,6 +215,10 @@ def test_tic_tac_toe_is_clicked_to_its_score(tab: Window) -> None:
         expect(page.locator(".role-assistant")).to_have_count(turn + 1)
     expect(page.get_by_text("over", exact=True)).to_be_visible()
     expect(page.get_by_text("Your reward")).to_be_visible()
+    ended = page.locator(".game-over")
+    expect(ended).to_contain_text(re.compile(r"Game\s*(won|lost|draw)"))
+    expect(ended).to_contain_text(re.compile(r"Last move\s*[XO][0-8]"))
+    expect(ended.get_by_role("group", name="Board").get_by_role("button")).to_have_count(9)
     page.get_by_role("link", name="Open the stored rollout").click()
     expect(page).to_have_url(re.compile("/run/play-tictactoe/rollout/1"))
     score = page.locator(".panel", has=page.get_by_role("heading", name="Score", exact=True))
@@ -235,6 +241,22 @@ def test_against_a_player_and_what_goes_wrong(tab: Window, studio: Client) -> No
     expect(page.get_by_role("alert")).to_contain_text("has no task")
     assert all("400" in said for said in tab.complaints)
     tab.complaints.clear()
+
+
+def test_an_export_shows_worlds_and_asks_for_nothing_else(browser: Browser, root: Path, tmp_path: Path) -> None:
+    export_site([root / "lives"], tmp_path / "out", page=PAGE_FOLDER, progress=NullLogger())
+    with plain_files(tmp_path / "out") as url, window(browser, Client(url), entry="/") as seen:
+        page = seen.go("/#/run/lives/rollout/2?view=world&n=-1")
+        slider = moment(page)
+        expect(slider).to_be_visible()
+        slider.focus()
+        page.keyboard.press("End")
+        expect(page.get_by_role("button", name="Verdict")).to_be_visible()
+        page = seen.go("/#/run/lives/rollout/2?view=world&side=constructor&app=constructor&open=constructor")
+        expect(page.get_by_role("button", name="Log", exact=True)).to_have_attribute("aria-pressed", "true")
+        page.wait_for_load_state("networkidle")
+        assert seen.complaints == []
+        assert not any("/api/" in asked for asked in seen.asked)
 
 
 @pytest.mark.parametrize(

@@ -290,6 +290,39 @@ def test_an_environment_that_a_run_merely_names_is_not_made(tmp_path):
     assert not (tmp_path / "done").exists()
 
 
+def test_a_judge_that_a_run_merely_names_is_not_made(tmp_path):
+    """A run may come with a file of its own."""
+    (tmp_path / "judge.py").write_text(f"open({str(tmp_path / 'done')!r}, 'w').close()\nJudge = None\n")
+    for settings in (f"judge={tmp_path}/judge.py:Judge", "judge=http://127.0.0.1:1/v1,judge_model=m"):
+        run = run_with(tmp_path / settings[-1] / "foreign", played(), env=f"life,{settings}")
+
+        def use(client: Client) -> None:
+            world = client.said("/api/runs/foreign/rollouts/1/world")
+            assert (world["why"], world["verdict"]["decision"]) == ("", "accept")
+            body = {"n": world["decisions"][-1], "policy": "oracle"}
+            game = client.said("/api/runs/foreign/rollouts/1/world/branch", body)["session"]
+            while not game["over"]:
+                game = client.said(f"/api/play/{game['id']}")
+            assert (game["error"], game["score"]["reward"]) == (None, 1)
+
+        with_studio(run, plays=tmp_path / "plays", use=use)
+    assert not (tmp_path / "done").exists()
+
+
+def test_a_verdict_that_is_not_the_scores_is_said(tmp_path):
+    no = Scripted(lambda messages, rng: '{"same": false}')
+    env = AssistantLife(["who-said"], levels=(2,), judge=no)
+    task = next(iter(env.tasks("eval")))
+    right = env.scenario(task).oracle[0].args["content"]
+    one = asyncio.run(
+        rollout(env, task, Scripted(lambda messages, rng: f"Hello. {right}" if len(messages) < 4 else ""))
+    )
+    record = WorldView.of(one, LIFE).record()
+    assert (one.trajectory.score.reward, record["verdict"]["decision"]) == (0, "accept")
+    assert "the score has another verdict: reject" in record["why"]
+    assert WorldView.of(played(), LIFE).record()["why"] == ""
+
+
 def test_hostile_words_are_data(tmp_path):
     bad = "<script>alert(1)</script>\u202e\x1b[31m" + "x" * 50_000
     one = played(policy=_Says(bad))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from are_scenarios import asks, event, file, tells
 from wanderlust.cli.main import main
 from wanderlust.environments.are_scenarios import AreScenarios
+from wanderlust.environments.assistant_life import scenario_of
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import BudgetOutcome, budget_grid, budget_outcomes, success_curve
 from wanderlust.policies.base import TokenPrices
@@ -231,6 +232,19 @@ def test_a_log_is_verified_with_reasons(folder, capsys, tmp_path):
     code, out, _ = wander(capsys, "world", "verify", name, "--log", log)
     assert code == 3
     assert "only a judge can tell: told (content)" in out
+
+
+def test_a_judge_of_a_log_of_life_stands_beside_the_facts(capsys, tmp_path):
+    (tmp_path / "judges.py").write_text(
+        "from wanderlust.policies.scripted import Scripted\nYes = Scripted(lambda messages, rng: '{\"same\": true}')\n"
+    )
+    name, log = "who-said/eval-0/2", tmp_path / "log.jsonl"
+    lines = list(play_oracle(scenario_of(name)).log)
+    right = next(line.args["content"] for line in lines if line.action == "send_message_to_user")
+    for text, accepted in ((f"Hello. {right}", True), ("Nobody.", False)):
+        log.write_bytes(log_bytes(lines).replace(right.encode(), text.encode()))
+        words = ("world", "verify", name, "--log", log, "--judge", tmp_path / "judges.py:Yes", "--json")
+        assert (wander(capsys, *words)[0] == 0) is accepted, text
 
 
 def test_without_a_log_the_verifier_is_tried(folder, capsys):

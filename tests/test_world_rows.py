@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import re
 
 import pytest
 
@@ -19,12 +21,15 @@ from wanderlust.runner.engine import rollout
 from wanderlust.tasks.registry import load_environment
 from wanderlust.worlds.apps import check_app
 from wanderlust.worlds.engine.events import ScenarioError
+from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.write import export_scenario, export_warnings
 from wanderlust.worlds.life.families.family import all_families
 from wanderlust.worlds.life.universes.generate import make_universe
+from wanderlust.worlds.wrap.verified_environment import OracleRubric
 from world_apps import Notes
 
+FIGURES = ("duration", "start_time", "seed")
 SHORT = file(asks(), tells("Hi.", "end", ["ask"]), scenario_id="short")
 
 
@@ -93,13 +98,34 @@ def test_a_broken_row_is_named(tmp_path):
     ({"events": []}, "it has apps and no events"),
     ({"duration": -1}, "duration is -1, expected seconds above 0"),
     ({"duration": 0}, "duration is 0, expected seconds above 0"),
+    ({"duration": math.inf}, "duration is inf, expected a number"),
+    ({"start_time": math.nan}, "start_time is nan, expected a number"),
+    ({"seed": math.inf}, "seed is inf, expected a number"),
+    ({"seed": 1.5}, r"seed is 1\.5, expected a whole number"),
+    ({"wanderlust": {"failures": 5.0}}, r"metadata\.wanderlust.* failures are 5, expected a share"),
+    ({"wanderlust": {"failures": -0.1}}, r"failures are -0\.1, expected a share"),
 ])  # fmt: skip
 def test_worlds_in_which_nothing_can_happen_are_refused(change, words):
     raw = json.loads(json.dumps(SHORT))
-    raw["metadata"]["definition"] |= {"duration": change.get("duration", 10)}
+    raw["metadata"]["definition"] |= {key: value for key, value in change.items() if key in FIGURES}
     raw |= {name: value for name, value in change.items() if name == "events"}
-    with pytest.raises(ScenarioError, match=words):
+    raw["metadata"] |= {name: value for name, value in change.items() if name == "wanderlust"}
+    with pytest.raises(ScenarioError, match=words) as refused:
         import_scenario(raw)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [{"duration": -1}, {"duration": math.nan}, {"start": math.inf}, {"failures": 1.5}])
+def test_a_scenario_of_ones_own_needs_figures_that_can_be(wrong):
+    with pytest.raises(ScenarioError, match=f"scenario 'mine': its {next(iter(wrong))}"):
+        Scenario(id="mine", apps=(Notes(),), **wrong)
+
+
+def test_files_that_expect_nothing_of_the_agent_are_no_environment(tmp_path):
+    (tmp_path / "asks.json").write_text(json.dumps(file(asks(), scenario_id="asks")))
+    with pytest.raises(ScenarioError, match=r"asks\.json: no event is the agent's: doing nothing would pass"):
+        AreScenarios(tmp_path)
+    assert import_scenario((tmp_path / "asks.json").read_bytes()).scenario.oracle == ()
 
 
 # Export
@@ -197,8 +223,10 @@ class Other(TurnOracle):
     code, out, err = wander(capsys, *words, "--judge", judge)
     assert code == 0, err
     assert json.loads(out)["report"]["rewards"]["agent"]["value"] == reward
-    code, out, _ = wander(capsys, *words)
+    assert "undecided" not in err
+    code, out, err = wander(capsys, *words)
     assert json.loads(out)["report"]["rewards"]["agent"]["value"] == 0.0
+    assert "1 of 1 verdicts are undecided and count as not accepted: only a judge can tell (--judge)" in err
 
 
 def test_a_judge_rejects_what_the_facts_of_life_accept(tmp_path):
@@ -213,6 +241,17 @@ def test_a_judge_rejects_what_the_facts_of_life_accept(tmp_path):
     assert asyncio.run(rollout(alone, task, said)).trajectories[0].score.reward == 1.0
 
 
+def test_a_rubric_with_a_judge_asks_the_facts_of_life_too():
+    env = AssistantLife(["who-said"], levels=(2,))
+    task = next(iter(env.tasks("eval")))
+    right = env.scenario(task).oracle[0].args["content"]
+    yes = Scripted(lambda messages, rng: '{"same": true}')
+    for text, judge, reward in (("Nobody.", yes, 0), (f"Hello. {right}", yes, 1), (f"Hello. {right}", None, 1)):
+        said = Scripted([text, ""])
+        done = asyncio.run(rollout(env, task, said, rubric=OracleRubric(env, judge=judge)))
+        assert done.trajectory.score.reward == reward, text
+
+
 def test_a_judge_alone_is_refused_in_one_line(capsys):
     code, _, err = wander(capsys, "eval", "life", "--policy", "nothing", "--judge-model", "m")
     assert code == 2
@@ -220,6 +259,31 @@ def test_a_judge_alone_is_refused_in_one_line(capsys):
     code, _, err = wander(capsys, "eval", "wordle", "--policy", "oracle", "--judge", "http://localhost:1/v1")
     assert code != 0
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("env", "words"), [
+    ("life,nonsense=1", "has no setting 'nonsense'; there are: families, levels, judge, judge_model, .*limits"),
+    ("life,families=nap", "no family 'nap'"),
+    ("life,levels=9", "no level 9"),
+    ("life,thinking=5", "thinking is 5, expected a function"),
+    ("life,gate=5", "gate is 5, expected a function"),
+    ("life,limits=5", "limits is 5, expected Limits"),
+    ("life-team,apps=Nope", "no app 'Nope': one of AgentUserInterface"),
+    ("are,folder=FOLDER,compat=foo", "compat is 'foo', expected one of strict, are, gaia2_cli"),
+    ("are,folder=FOLDER,window=5", "window is 5, expected a TimeWindow"),
+    ("are,folder=FOLDER,rubric=x", "rubric is 'x', expected a rubric"),
+    ("are,folder=FOLDER,share=1", "no setting 'share'; there are: folder, judge, judge_model, compat, window"),
+])  # fmt: skip
+def test_settings_that_cannot_be_are_one_line_before_anything_is_played(folder, capsys, env, words):
+    code, out, err = wander(capsys, "eval", env.replace("FOLDER", str(folder)), "--policy", "nothing")
+    assert (code, out, len(err.strip().splitlines())) == (2, "", 1), err
+    assert re.search(words, err), err
+
+
+def test_one_family_level_or_app_may_be_named_by_itself():
+    env = load_environment("life,families=invite,levels=2")
+    assert ([one.name for one in env.families], env.levels) == (["invite"], (2,))
+    assert load_environment("life-team,apps=Emails").seats == ("agent", "Emails")
 
 
 def test_the_policies_that_are_there_are_named(folder, capsys):

@@ -1,14 +1,21 @@
 /** The page's pure logic: figures, axes, names that every object has, filters and orders. */
 
+import { createElement } from "react"
+import { renderToStaticMarkup } from "react-dom/server"
 import { beforeAll, describe, expect, test, vi } from "vitest"
 import type { Field, Metrics } from "../src/api/types"
 import { briefly, room } from "../src/charts/axis"
 import { panels, short, unitOf } from "../src/charts/panels"
+import { dashes, linesOf } from "../src/charts/series"
 import { duration, figure, signed } from "../src/format"
 import { own, setOwn } from "../src/own"
-import { ordered } from "../src/screens/compared"
+import { Message } from "../src/parts/Message"
+import { ending } from "../src/play/ending"
+import { ordered, tally } from "../src/screens/compared"
 import { completed, MAX_OFFERED, offered } from "../src/screens/offered"
 import { sorted } from "../src/screens/stepOrder"
+import { titles } from "../src/screens/titles"
+import { differences } from "../src/world/past"
 
 const INHERITED = ["constructor", "toString", "valueOf", "hasOwnProperty", "__proto__"]
 
@@ -39,6 +46,13 @@ describe("names that every object has", () => {
     expect(Object.getPrototypeOf(record)).toBe(Object.prototype)
     expect({}.constructor).toBe(Object)
   })
+})
+
+test.each(INHERITED)("a row called %s is new where there was none", name => {
+  const after = { Contacts: { rows: parsed([name], "Ana") } }
+  expect(differences({ Contacts: { rows: {} } }, after)).toEqual([
+    { app: "Contacts", path: ["rows", name], before: undefined, after: "Ana" },
+  ])
 })
 
 describe("figures", () => {
@@ -105,6 +119,78 @@ describe("panels", () => {
   })
 })
 
+describe("runs laid over each other", () => {
+  const panel = { title: "Reward parts", about: "", unit: "", names: ["part/a", "part/b", "part/c"] }
+  const all = ["one", "two", "three"].map(name => ({ name, metrics: metrics(...panel.names) }))
+  const looks = (lines: { colour: number; dash: number }[]) =>
+    lines.map(({ colour, dash }) => `${colour} ${dashes(dash).join(" ")}`)
+
+  test("no two lines look alike, and a run has one colour", () => {
+    const lines = linesOf(panel, all)
+    expect(new Set(looks(lines)).size).toBe(9)
+    expect(lines.map(line => line.colour)).toEqual([1, 1, 1, 2, 2, 2, 3, 3, 3])
+    expect(linesOf({ ...panel, names: ["part/b"] }, all).map(line => line.colour)).toEqual([1, 2, 3])
+    expect(lines[8]?.label).toBe("c \u00b7 three")
+  })
+
+  test("a run by itself has a colour for each metric", () => {
+    const lines = linesOf(panel, all.slice(0, 1))
+    expect(lines.map(({ label, colour, dash }) => [label, colour, dash])).toEqual([
+      ["a", 1, 0],
+      ["b", 2, 0],
+      ["c", 3, 0],
+    ])
+  })
+
+  test("every pattern of dashes is another", () => {
+    expect(new Set(Array.from({ length: 30 }, (_, n) => dashes(n).join(" "))).size).toBe(30)
+  })
+})
+
+test("runs of one name are told apart by their folders", () => {
+  const run = (key: string, path: string) => ({ key, path, name: path.split("/").at(-1) ?? "" })
+  const found = titles([
+    run("flawed", "/runs/titles/flawed"),
+    run("flawed~2", "/runs/connections/flawed"),
+    run("plain", "/runs/plain"),
+    run("x", "/a/lab/x"),
+    run("x~2", "/b/lab/x"),
+  ])
+  expect([...found.values()]).toEqual(["titles/flawed", "connections/flawed", "plain", "x", "x~2"])
+})
+
+describe("the end of a game", () => {
+  const left = (winner: string | null) => ({ board: "XXOOO.X.X", winner, moves: ["X0", "O4"] })
+  const env = "tictactoe,low=0"
+
+  test.each([
+    ["agent", "O", "lost"],
+    ["agent", "X", "won"],
+    ["opponent", "O", "won"],
+    ["agent", "draw", "draw"],
+    ["agent", null, "undecided"],
+  ])("%s, when the winner is %s: %s", (seat, winner, result) => {
+    const end = ending({ env, seat, state: left(winner) })
+    expect([end?.result, end?.last]).toEqual([result, "O4"])
+    expect(end?.cells).toEqual(["X", "X", "O", "O", "O", "5", "X", "7", "X"])
+  })
+
+  test("other games and games under way have none", () => {
+    expect(ending({ env: "wordle", seat: "agent", state: left("X") })).toBeNull()
+    expect(ending({ env, seat: "agent", state: {} })).toBeNull()
+  })
+})
+
+test("a call without a result is not said to have ended anything", () => {
+  const message = {
+    role: "assistant" as const,
+    content: "",
+    tool_calls: [{ id: "1", name: "send_message_to_user", arguments: "{}" }],
+  }
+  const shown = renderToStaticMarkup(createElement(Message, { message }))
+  expect(shown).toContain("no result is recorded")
+})
+
 describe("comparison", () => {
   const task = (name: string, a: number, b: number, flip: "gained" | "lost" | null = null) => ({
     ...{ task: name, a, b, flip },
@@ -121,6 +207,10 @@ describe("comparison", () => {
   test("the largest difference comes first, whatever its sign", () => {
     expect(names("all", "-size")).toEqual(["better", "worse", "small", "same"])
     expect(names("all", "size")).toEqual(["same", "small", "worse", "better"])
+  })
+
+  test("tasks are counted by kind", () => {
+    expect(["all", "better", "worse", "alike", "flipped"].map(kind => tally(tasks, kind))).toEqual([4, 2, 1, 1, 2])
   })
 
   test("a task that is alike has a row too", () => {
@@ -183,6 +273,8 @@ describe("the filter of an export", () => {
     "parts == 1",
     "metrics. == 1",
     "reward toString 1",
+    "reward contains 1",
+    "env contains null",
     "__proto__ == null",
     "reward <",
   ])("%s is refused", filter => expect(() => parse(filter, fields, columns)).toThrow(/filter/))

@@ -59,7 +59,7 @@ def eval_command(
     """
     out, env = folder_options.out, report_options.environment(env)
     settings = {"env": env, "policy": policy, **asdict(answer_options), **task_options.recorded(report_options)}
-    unrecorded = {**report_options.price_settings(), "max_cost": task_options.max_cost}
+    unrecorded = {**report_options.unrecorded(), "max_cost": task_options.max_cost}
     unrecorded |= aggregation_options.as_settings(task_options)
     if task_options.exact:
         refuse_existing(out)
@@ -144,7 +144,14 @@ def _print_report(report: Report, title: str, *, per_task: bool, json: bool) -> 
 
 
 def _note_failures(report: Report, *, suggest_key: bool) -> None:
-    """One line on what was not started, on what failed, and on the key that may be missing."""
+    """One line each on what was not started, not decided or failed, and on the key that may be missing."""
+    undecided = report.metrics.get("undecided")
+    if undecided is not None and undecided.value:
+        number = round(undecided.value * undecided.count)
+        print_note(
+            f"{number} of {undecided.count} verdicts are undecided and count as not accepted: only a judge can tell "
+            "(--judge)"
+        )
     if report.not_started:
         print_note(f"{report.stopped}; {report.not_started} rollouts were not started")
     if report.aggregate is not None and report.aggregate.failed:

@@ -138,6 +138,12 @@ class ReportOptions:
             return None
         return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0, cached=self.price_cached)
 
+    def unrecorded(self) -> dict[str, Any]:
+        """The options that change the report alone, for the command that goes on."""
+        return self.price_settings() | {
+            name: getattr(self, name) for name in ("group_by", "per_task", "pass_threshold")
+        }
+
     def price_settings(self) -> dict[str, float | None]:
         """The prices by the names of their options."""
         return {name: getattr(self, name) for name in ("price_in", "price_out", "price_cached")}

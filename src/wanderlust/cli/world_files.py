@@ -265,6 +265,8 @@ async def _verdict(scenario: Scenario, log: Sequence[LogEntry], command: WorldCo
     set_library_environment()
     judge = resolve_policy(judge_name, WorldEnvironment([scenario]), command.model_options.policy_options()).policy
     async with open_policies([judge]):
+        if structural.grader is not None:  # both must accept
+            return await structural.grader.judged_verdict(log, judge, compat=command.verify_options.compat)
         return await verify_with_judge(log, structural.oracle, judge, compat=command.verify_options.compat)
 
 

@@ -12,6 +12,7 @@ from wanderlust.errors import UsageError
 from wanderlust.types import Completion, Message, Policy, Task, Tool, assistant
 from wanderlust.worlds.engine.events import (
     PlannedCall,
+    ScenarioError,
     fill_placeholders,
     is_agent_call,
     resolve_placeholder,
@@ -87,10 +88,17 @@ class AreScenarios(VerifiedWorldEnvironment):
     players: Mapping[str, Callable[[], Policy]] = {"oracle": TurnOracle, "nothing": idle_policy}
 
     def __init__(self, folder: str | Path = "", **options: Any):
-        """Options as of VerifiedWorlds, `compat` among them. Raises ScenarioError, which names the file."""
+        """Options as of VerifiedWorlds, `compat` among them.
+
+        Raises ScenarioError, which names the file: also for one that expects nothing of the agent, since whoever does
+        nothing would earn the reward (a `rubric` of your own may be meant for that).
+        """
         if not str(folder):
             raise UsageError("pass the folder of scenarios: are,folder=DIR")
         scenarios = read_scenarios(Path(folder))
+        for place, one in scenarios.items():
+            if not one.scenario.oracle and options.get("rubric") is None:
+                raise ScenarioError(f"{place}: no event is the agent's: doing nothing would pass, expected its acts")
         super().__init__([one.scenario for one in scenarios.values()], **options)
         self.files = {one.scenario.id: place.removeprefix(f"{Path(folder)}/") for place, one in scenarios.items()}
         """The file of each scenario, and its row where it is one."""

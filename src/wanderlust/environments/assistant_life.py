@@ -55,22 +55,24 @@ class AssistantLife(WorldEnvironment):
         self,
         families: Sequence[str] = (),
         *,
-        levels: Sequence[int] = tuple(LEVELS),
+        levels: Sequence[int] | int = tuple(LEVELS),
         judge: Policy | WorldJudge | str | None = None,
         judge_model: str | None = None,
         **options: Any,
     ):
-        """`families` by name, all unless given; `levels` from 1 (easy) to 3. Other options as of WorldEnvironment.
+        """`families` by name or one of them, all unless given; `levels` from 1 (easy) to 3, or one of them.
 
         A `judge` (a policy or its name, with `judge_model` for an endpoint) is asked about texts that state the facts:
-        both must accept. Raises UsageError for a family or a level that does not exist, and for what is no judge.
+        both must accept. Other options as of WorldEnvironment. Raises UsageError for a family or a level that does not
+        exist, and for what is no judge.
         """
         super().__init__((), **options)
         self.judge = resolve_world_judge(judge, judge_model)
         every = all_families().values()
         chosen = tuple(one for one in every if not self.capabilities or one.capability in self.capabilities)
-        self.families, self.levels = tuple(map(family_of, families)) or chosen, tuple(levels)
-        if wrong := [level for level in levels if level not in LEVELS]:
+        self.families = tuple(map(family_of, [families] if isinstance(families, str) else families)) or chosen
+        self.levels = (levels,) if isinstance(levels, int) else tuple(levels)
+        if wrong := [level for level in self.levels if level not in LEVELS]:
             raise UsageError(f"there is no level {wrong[0]}: one of {', '.join(map(str, LEVELS))}")
         self.rubric = options.get("rubric") or LifeRubric(self)
         self._scenarios: OrderedDict[str, tuple[Scenario, FactGrader]] = OrderedDict()
@@ -123,8 +125,14 @@ class AssistantLifeTeam(AssistantLife, TeamWorldEnvironment):  # `oracle` is the
     capabilities = frozenset({"agent2agent"})
 
     def __init__(self, apps: Sequence[str] = ("Emails", "Chats", "Messages", "Calendar", "Contacts"), **options: Any):
-        """`apps` are the names of those that are agents; other options as of AssistantLife."""
-        super().__init__(apps=apps, **options)
+        """`apps` are the names of those that are agents, or one of them; other options as of AssistantLife.
+
+        Raises UsageError for a name that no app has.
+        """
+        super().__init__(apps=(apps,) if isinstance(apps, str) else apps, **options)
+        known = [app.name for app in scenario_of(f"{self.families[0].name}/train-0/1").apps]
+        if missing := [name for name in self.apps if name not in known]:
+            raise UsageError(f"there is no app {missing[0]!r}: one of {', '.join(known)}")
 
     async def on_turn_end(self, world: World, episode: Episode) -> None:
         """Turns are not verified by themselves: the gate lets the world go on."""

@@ -120,6 +120,7 @@ class Evaluation:
                     done = complete_groups(done, todo)
                 self.add(folder.groups(done))
                 todo = remaining_jobs(todo, done)
+                folder.record_threshold(self.pass_threshold, played=self.tally.total.totals["played"], todo=len(todo))
                 everybody.insert(0, folder.sink(self.name))
             total = self.tally.total.totals["played"] + len(todo)
             watching = EvaluationProgress(progress=logger, tally=self.tally.total, settings=self.settings, total=total)

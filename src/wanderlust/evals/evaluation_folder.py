@@ -18,6 +18,7 @@ from wanderlust.store.run_folder import (
     CONFIG_FILE,
     EVALUATION_RECIPE,
     EVALUATION_STAGE,
+    PASS_THRESHOLD_KEY,
     REPORT_FILE,
     STORE_FILE,
     open_folder,
@@ -68,6 +69,11 @@ class EvaluationFolder:
             return bool(json.loads((self.out / REPORT_FILE).read_text())["played"] == played)
         except (OSError, ValueError, KeyError, TypeError):
             return False
+
+    def record_threshold(self, threshold: float, *, played: int, todo: int) -> None:
+        """Store the passing reward for the report that is going to be written, if one is."""
+        if todo or not self.has_report(played):
+            self.store.set_meta(PASS_THRESHOLD_KEY, threshold)
 
     def write_report(self, report: Report) -> None:
         """Write the report; the file is the old or the new one, whenever the process is killed."""

@@ -246,7 +246,8 @@ def connect_store(
             meta = dict(db.execute("select key, value from meta where key in ('format', 'version')"))
             verdict = db.execute("pragma quick_check(1)").fetchone()[0] if check else "ok"
         except sqlite3.Error as error:
-            raise StoreError(f"{path}: not a run store, or damaged: {one_line(str(error))}") from error
+            detail = "" if "no such table" in str(error) else f", or damaged: {one_line(str(error))}"
+            raise StoreError(f"{path}: not a run store{detail}") from error
         if verdict != "ok":
             raise StoreError(f"{path}: damaged: {one_line(verdict)}")
         if meta.get("format") != json.dumps(STORE_FORMAT):

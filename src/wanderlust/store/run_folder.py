@@ -30,6 +30,8 @@ RUNS_FOLDER = Path("runs")
 """Default folder of runs."""
 COMMAND_KEY = "command"
 """The fact of a store that holds the words its run was begun by, without the program's name and its folder."""
+PASS_THRESHOLD_KEY = "pass_threshold"
+"""The fact of an evaluation's store that holds the smallest reward that its report counts as passed."""
 EVALUATION_RECIPE = "eval"
 """The recipe that the folder of an evaluation names."""
 PLAY_RECIPE = "play"
@@ -74,11 +76,8 @@ class RunFolder:
 
     def steps(self, stage: str) -> int:
         """Steps that a stage is to have; 0 where the settings do not say."""
-        part = self.config.get(stage, self.config)
-        counted = part.get("optimizer", {}) if stage == "sft" else part
-        if not isinstance(counted, Mapping):  # of offline training, whose steps follow from its data
-            return 0
-        return int(counted.get("steps", 0))
+        steps = self.config.get("sft_steps" if stage == "sft" else "steps")
+        return steps if isinstance(steps, int) else 0  # those of offline training follow from its data
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data."""
@@ -204,11 +203,15 @@ def shell_command(*words: str | Path) -> str:
 EVALUATION_STAGE = "eval"
 
 
+DEFAULTS = (("seed", 0), ("samples", 1), ("pass_threshold", 1.0))
+"""Settings of an evaluation that its command leaves out."""
+
+
 def format_eval_command(settings: Mapping[str, Any], **more: Any) -> str:
-    """The command with these settings; those that are None or False are left out, and a seed of 0."""
+    """The command with these settings; those that are None or False are left out, and what is the default."""
     words: list[str | Path] = []
     for name, value in {**settings, **more}.items():
-        if name == "env" or value is None or value is False or (name, value) in (("seed", 0), ("samples", 1)):
+        if name == "env" or value is None or value is False or (name, value) in DEFAULTS:
             continue
         option = f"--{name.replace('_', '-')}"
         words += [option] if value is True else [option, str(value)]

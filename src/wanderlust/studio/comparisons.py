@@ -41,6 +41,8 @@ class ComparedRollouts:
     where: str
     """Condition of SQL."""
     values: tuple[Any, ...] = ()
+    about: str = ""
+    """What they are, where that is not an evaluation."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class RunSamples:
     """The scored samples of one run, by task."""
 
     tasks: dict[str, list[Sample]] = field(default_factory=dict)
+    about: str = ""
 
     def rewards(self) -> dict[str, list[float]]:
         """The rewards by task."""
@@ -61,7 +64,8 @@ def get_comparison(request: Request) -> Response:
     if not first.tasks or not second.tasks:
         raise UsageError(f"{a if not first.tasks else b}: nothing was scored there")
     comparison = compare_rewards(first.rewards(), second.rewards())
-    return json_response({"a": a, "b": b, **comparison_record(comparison, first, second)})
+    about = {"a_about": first.about, "b_about": second.about}
+    return json_response({"a": a, "b": b, **about, **comparison_record(comparison, first, second)})
 
 
 def get_task_samples(request: Request) -> Response:
@@ -78,21 +82,31 @@ def compared_rollouts(catalogue: RunIndex, key: str) -> ComparedRollouts:
     location = catalogue.location(key)
     info = catalogue.info(location)
     if info.kind == "training" and info.stage in TRAINING_STAGES:
-        last = "stage = ? and step = (select max(step) from rollouts where stage = ?)"
-        return ComparedRollouts(where=last, values=(info.stage, info.stage))
+        with catalogue.reader(key) as store:
+            ((step,),) = store.select("select max(step) from rollouts where stage = ?", info.stage)
+        about = f"step {step} of {info.stage}, as played while training; `wander compare` takes the sampled evaluation"
+        return ComparedRollouts(where="stage = ? and step = ?", values=(info.stage, step), about=about)
     if info.kind == "evaluation":
         with load_run(location.folder) as run:
             require_one_version(run)
         return ComparedRollouts(where="stage = ?", values=(EVALUATION_STAGE,))
-    return ComparedRollouts(where="true")
+    return ComparedRollouts(where="true", about="all rollouts of the run")
 
 
 def _scored_samples(catalogue: RunIndex, key: str) -> RunSamples:
-    out, chosen = RunSamples(), compared_rollouts(catalogue, key)
+    """Raises UsageError for more than MAX_COMPARED_ROLLOUTS: a part of them would be another figure."""
+    chosen = compared_rollouts(catalogue, key)
+    out = RunSamples(about=chosen.about)
     sql = f"select id, task, reward from rollouts where {chosen.where} and reward is not null order by id limit ?"
     with catalogue.reader(key) as store:
-        for id, task, reward in store.select(sql, *chosen.values, MAX_COMPARED_ROLLOUTS):
-            out.tasks.setdefault(task, []).append(Sample(id=id, reward=reward))
+        found = store.select(sql, *chosen.values, MAX_COMPARED_ROLLOUTS + 1)
+    if len(found) > MAX_COMPARED_ROLLOUTS:
+        raise UsageError(
+            f"{key}: more than {MAX_COMPARED_ROLLOUTS:,} rollouts are too many to be compared here: "
+            "use `wander compare`"
+        )
+    for id, task, reward in found:
+        out.tasks.setdefault(task, []).append(Sample(id=id, reward=reward))
     return out
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+
+import msgspec
 
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, StoreError, UsageError, WanderlustError, boundary, one_line
@@ -20,6 +23,8 @@ from wanderlust.worlds.wrap.world_environment import AppTool
 T = TypeVar("T")
 MAX_MESSAGE_CHARS = 20_000
 """Characters of one message that are sent to the page."""
+MAX_STATE_CHARS = 20_000
+"""Characters of one entry of what the environment left; a longer one is in the stored rollout alone."""
 TURN_TIMEOUT_SECONDS = 20.0
 """Seconds that an answer waits for the next turn; the page asks again after that."""
 
@@ -74,6 +79,8 @@ class GameSession:
         self.tools: Sequence[Tool] = ()
         self.over, self.error, self.stop = False, "", ""
         self.score: Score | None = None
+        self.end_state: dict[str, Any] = {}
+        """What the environment left, for the page; empty for a world, which has a view of its own."""
         self.scores: dict[str, float] = {}
         self.stored: StoredRollout | None = None
         self.world: World | None = None
@@ -200,6 +207,8 @@ class GameSession:
             self.stored = self.setting.save(played)
         except (StoreError, OSError) as error:
             self.error = self.error or f"the game could not be kept: {one_line(str(error), 500)}"
+        if self.world is None:
+            self.end_state = _short_entries(msgspec.to_builtins(played.state, str_keys=True, enc_hook=str))
 
     def record(self) -> dict[str, Any]:
         """The session as JSON data for the page."""
@@ -219,6 +228,7 @@ class GameSession:
             "world": self.world is not None,
             "score": score_record(self.score),
             "scores": self.scores,
+            "state": self.end_state,
             "stop": self.stop or None,
             "error": self.error or None,
         }
@@ -241,6 +251,15 @@ class _ObservedPolicy:
         release = getattr(self._policy, "release", None)
         if release is not None:
             release(key)
+
+
+def _short_entries(state: Mapping[str, Any]) -> dict[str, Any]:
+    short = {}
+    for name, value in state.items():
+        with suppress(UnicodeError):  # half a surrogate pair
+            if len(msgspec.json.encode({name: value})) <= MAX_STATE_CHARS:
+                short[name] = value
+    return short
 
 
 def _size(message: Message) -> int:

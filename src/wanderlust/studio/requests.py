@@ -137,15 +137,19 @@ class _EnvironmentUnavailable(UsageError):
     """The environment of a run cannot be made, or must not be."""
 
 
-def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> ResolvedEnvironment:
-    """Make a run's environment, if it is ready-made or in a file below the working folder. Raises UsageError.
+JUDGE_SETTINGS = ("judge", "judge_model")
+"""Settings of environments that are left out: a judge may be a file, which runs, or a server, which gets the key."""
 
-    A run may come from anybody, and making its environment runs code: so no other one is made.
+
+def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> ResolvedEnvironment:
+    """Make a run's environment, if it is ready-made or in a file below the working folder, without its judge.
+
+    A run may come from anybody, and making its environment runs code: so no other one is made. Raises UsageError.
     """
     name = settings.get("env") or env
     if not isinstance(name, str) or not name:
         raise _EnvironmentUnavailable("the run does not say in which environment it was played")
-    where, _, rest = name.partition(",")
+    where, *rest = (part for part in name.split(",") if part.partition("=")[0] not in JUDGE_SETTINGS)
     names = installed_environments()
     short = next((one for one, target in names.items() if target == where), where)
     file, colon, _ = where.rpartition(":")
@@ -155,7 +159,7 @@ def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> Resolv
             f"only ready-made environments and files below this folder are opened, not {one_line(name)!r}"
         )
     try:
-        return resolve_environment(f"{short},{rest}" if rest else short)
+        return resolve_environment(",".join([short, *rest]))
     except WanderlustError as error:
         raise _EnvironmentUnavailable(f"the environment cannot be made: {one_line(str(error), 500)}") from error
 

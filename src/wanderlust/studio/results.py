@@ -18,7 +18,7 @@ from wanderlust.evals.evaluation_folder import stored_report
 from wanderlust.store.provenance import Lock, read_lock
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_clock import SECONDS_KEY
-from wanderlust.store.run_folder import EVALUATION_STAGE, PLAY_RECIPE, REPORT_FILE
+from wanderlust.store.run_folder import EVALUATION_STAGE, PASS_THRESHOLD_KEY, PLAY_RECIPE, REPORT_FILE
 
 MAX_COMPUTED_ROLLOUTS = 20_000
 """Most rollouts whose figures are computed while a page waits: two to five seconds."""
@@ -139,9 +139,7 @@ def _versions_of_rollouts(reader: RunReader) -> dict[str, dict[str, Any]] | None
     }
 
 
-def evaluation_result(
-    folder: Path, reader: RunReader, settings: Mapping[str, Any], *, group_by: str = ""
-) -> dict[str, Any]:
+def evaluation_result(folder: Path, reader: RunReader, *, group_by: str = "") -> dict[str, Any]:
     """The figures of an evaluation as `wander eval` prints them, with 95% intervals.
 
     They are those of `report.json` where it covers every rollout and no other breakdown is asked for, else they are
@@ -153,7 +151,7 @@ def evaluation_result(
     complete = covers_all(report, reader)
     if not complete or (group_by and group_by != _report_key(report)):
         seconds = report.get("usage", {}).get("seconds") if complete else None
-        report = _computed_report(reader, settings, group_by)
+        report = _computed_report(reader, group_by)
         report["usage"]["seconds"] = seconds
     lock = _lock_of(folder)
     return {"report": report, "complete": complete, "keys": keys, "changes": version_changes(lock)}
@@ -171,7 +169,9 @@ def training_result(folder: Path) -> dict[str, Any] | None:
     report = read_report(folder)
     if not isinstance(report.get("advice"), list):
         return None
-    result = report.get("result") or None
+    result = report.get("result")
+    if not isinstance(result, dict):
+        result = None
     return {
         "result": None if result is None else {name: result.get(name) for name in RESULT_FIELDS},
         "policy_sentence": report.get("policy_sentence", ""),
@@ -184,14 +184,14 @@ def _report_key(report: Mapping[str, Any]) -> str:
     return next((part["group_by"] for part in parts if part.get("group_by")), "")
 
 
-def _computed_report(reader: RunReader, settings: Mapping[str, Any], group_by: str) -> dict[str, Any]:
+def _computed_report(reader: RunReader, group_by: str) -> dict[str, Any]:
     ((count,),) = reader.select("select count(*) from rollouts where stage = ?", EVALUATION_STAGE)
     if count > MAX_COMPUTED_ROLLOUTS:
         raise UsageError(
             f"{count} rollouts are too many to be looked through here: `wander eval` writes the figures, and "
             "--group-by breaks them down"
         )
-    threshold = settings.get("pass_threshold")
+    threshold = reader.meta().get(PASS_THRESHOLD_KEY)
     tally = VersionTally(pass_threshold=threshold if isinstance(threshold, int | float) else 1.0, group_by=group_by)
     for (step,) in reader.select("select distinct step from rollouts where stage = ?", EVALUATION_STAGE):
         for group in reader.iter_groups(EVALUATION_STAGE, step):

@@ -180,12 +180,14 @@ def _first_difference(first: list[str], other: list[str]) -> dict[str, int] | No
 def sibling_records(
     store: RunReader, group_key: tuple[str, int, int], settings: Mapping[str, Any], *, max_rollouts: int
 ) -> dict[str, Any]:
-    """The rollouts of one group, at most `max_rollouts`."""
+    """The rollouts of one group, at most `max_rollouts` of the `total`."""
     stage, step, group = group_key
     where = {"stage": stage, "step": step, "group": group}
     rows: list[RolloutRow] = store.rollouts(where, order="sample_index", limit=max_rollouts)
     played = [store.get(row.id) for row in rows]
+    counting = "select count(*) from rollouts where stage = ? and step = ? and grp = ?"
     return {
+        "total": store.select(counting, stage, step, group)[0][0],
         "task": _task(played[0].task, MAX_SIBLING_CHARS) if played else None,
         "rollouts": [rollout_record(store, row.id, settings, max_chars=MAX_SIBLING_CHARS) for row in rows],
         "diverge": first_differences(played),

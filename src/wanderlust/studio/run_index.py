@@ -155,8 +155,8 @@ def _read_rollout_counts(
     info.reward = sum(stage.total for stage in stages.values()) / scored if scored else None
     info.step = info.rollouts if info.kind == "evaluation" else info.step
     if EVALUATION_STAGE in stages and run is not None:
-        tasks = run.config.get("tasks")
-        info.of = int(tasks) * int(run.config.get("samples") or 1) if isinstance(tasks, int) else None
+        tasks, samples = run.config.get("num_tasks", run.config.get("n")), run.config.get("samples")
+        info.of = tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None
         info.of = info.rollouts if info.finished else info.of
 
 

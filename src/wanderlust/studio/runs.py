@@ -5,7 +5,7 @@ Pause, resume and stop go through the same socket as `wander ctl`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -21,7 +21,14 @@ from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.filters import field_text
 from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.reader import RolloutRow, RunReader
-from wanderlust.store.run_folder import COMMAND_KEY, EVALUATION_RECIPE, format_eval_command, open_folder, shell_command
+from wanderlust.store.run_folder import (
+    COMMAND_KEY,
+    EVALUATION_RECIPE,
+    PASS_THRESHOLD_KEY,
+    format_eval_command,
+    open_folder,
+    shell_command,
+)
 from wanderlust.studio.requests import (
     json_response,
     path_number,
@@ -46,8 +53,8 @@ TRAINING_WORDS = ("train", "sft", "dpo")
 """First words of the commands that a run is made again with."""
 
 
-def repro_command(folder: Path, info: RunInfo, stored_command: object = None) -> str | None:
-    """The command that resumes or repeats a run, by its folder and the command in its store; None where unknown."""
+def repro_command(folder: Path, info: RunInfo, facts: Mapping[str, Any]) -> str | None:
+    """The command that resumes or repeats a run, by its folder and the facts in its store; None where unknown."""
     try:
         run = open_folder(folder)
     except StoreError:
@@ -55,11 +62,13 @@ def repro_command(folder: Path, info: RunInfo, stored_command: object = None) ->
     if run is None:
         return None
     if run.recipe == EVALUATION_RECIPE and "env" in run.config:
-        return format_eval_command(run.config, out=None if info.finished else folder)
+        settings = {**run.config, PASS_THRESHOLD_KEY: facts.get(PASS_THRESHOLD_KEY)}
+        return format_eval_command(settings, out=None if info.finished else folder)
     name = RESUMABLE_RECIPES.get(run.recipe)
     if name and not info.finished:
         return shell_command(str(run.config.get("method", name)), "--resume", folder)
-    words = stored_command if isinstance(stored_command, list) else []
+    stored = facts.get(COMMAND_KEY)
+    words = stored if isinstance(stored, list) else []
     if words and words[0] in TRAINING_WORDS and all(isinstance(word, str) for word in words):
         return shell_command(*words, "--out", folder.with_name(f"{folder.name}-again"))
     return None
@@ -121,9 +130,9 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
                 "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
                 "stages": stages,
             }
-        return body | {"command": repro_command(location.folder, info, body["meta"].get(COMMAND_KEY))}
+        return body | {"command": repro_command(location.folder, info, body["meta"])}
     except StoreError:
-        body["command"] = repro_command(location.folder, info)
+        body["command"] = repro_command(location.folder, info, {})
         return body | {"meta": {}, "stages": [], "fields": _fields(None, ()), "tokens": False, "worlds": False}
 
 
@@ -164,8 +173,7 @@ def get_result(request: Request) -> Response:
     """The figures of an evaluation, broken down by the key `by` of the tasks' info where that is asked for."""
     location = requested_run(request)
     with open_run_store(location) as store:
-        settings = settings_of(location.folder)
-        return json_response(evaluation_result(location.folder, store, settings, group_by=query_text(request, "by")))
+        return json_response(evaluation_result(location.folder, store, group_by=query_text(request, "by")))
 
 
 def get_events(request: Request) -> Response:
@@ -178,7 +186,7 @@ def get_events(request: Request) -> Response:
 def get_step_groups(request: Request) -> Response:
     """The groups of one step."""
     stage, step = str(request.path_params["stage"]), path_number(request, "step")
-    offset, limit = query_number(request, "offset", 0), query_number(request, "limit", 500, maximum=MAX_GROUPS)
+    offset, limit = query_number(request, "offset", 0), query_number(request, "limit", MAX_GROUPS, maximum=MAX_GROUPS)
     with requested_reader(request) as store:
         return json_response(step_group_records(store, stage, step, offset=offset, limit=limit))
 

@@ -118,7 +118,7 @@ def _run(place: RunLocation, info: RunInfo, folder: Path, *, progress: ExportPro
 def _write_result(place: RunLocation, store: RunReader, file: Path) -> None:
     """Write the evaluation's figures, or the line that says why there are none."""
     try:
-        _write_json(file, evaluation_result(place.folder, store, settings_of(place.folder)))
+        _write_json(file, evaluation_result(place.folder, store))
     except UsageError as error:
         _write_json(file, {"error": one_line(str(error), 1000)})
 

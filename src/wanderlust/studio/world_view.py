@@ -113,7 +113,7 @@ MAX_STATE_VALUE_CHARS = 20_000
 
 @dataclass(frozen=True)
 class WorldView:
-    """One rollout of a world. `why` says in one line what cannot be shown; then apps and the oracle are missing.
+    """One rollout of a world. `why` says in one line what cannot be shown, or does not agree with the score.
 
     The number of an entry is its line in the log; `at` gives the moment after it, and -1 is the start.
     """
@@ -144,8 +144,12 @@ class WorldView:
         except WanderlustError as error:
             return cls(lines, why=f"the scenario cannot be made again: {one_line(str(error), MAX_CHANGE_CHARS)}")
         problem = one_line(past.problem, MAX_CHANGE_CHARS)
-        why = f"shown up to line {past.last_moment} only: {problem}" if past.problem else ""
-        return cls(lines, scenario, past, verdict, why)
+        notes = [f"shown up to line {past.last_moment} only: {problem}"] if past.problem else []
+        score = next((seat.score for seat in rollout.trajectories if seat.score is not None), None)
+        if score is not None and bool(score.parts.get("accepted", verdict.accepted)) is not verdict.accepted:
+            told = one_line(str(score.notes.get("verdict", "")), MAX_CHANGE_CHARS)
+            notes.append(f"the score has another verdict: {told or 'it does not say which'}")
+        return cls(lines, scenario, past, verdict, "; ".join(notes))
 
     def record(self, *, whole: bool = False) -> dict[str, Any]:
         """All but the states; each entry has its changes. `whole` adds the `initial` state, which completes it."""

@@ -104,10 +104,24 @@ def _check_settings(make: Callable[..., Any], settings: Mapping[str, Any], where
     if missing:
         example = ",".join(f"{name}=..." for name in missing)
         raise UsageError(f"{where} needs settings: {', '.join(missing)}; write {where},{example}")
-    valid_names = [one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    strange = [name for name in settings if name not in valid_names]
-    if strange and not any(one.kind is one.VAR_KEYWORD for one in taken):
-        raise UsageError(f"{where} has no setting {strange[0]!r}; there are: {', '.join(valid_names) or 'none'}")
+    valid_names = _setting_names(make)
+    strange = [] if valid_names is None else [name for name in settings if name not in valid_names]
+    if strange:
+        raise UsageError(f"{where} has no setting {strange[0]!r}; there are: {', '.join(valid_names or ()) or 'none'}")
+
+
+def _setting_names(make: Callable[..., Any]) -> list[str] | None:
+    """Names of what can be set, those that a class passes on to the classes above it among them; None: any name."""
+    made = (
+        [vars(kind)["__init__"] for kind in make.__mro__ if "__init__" in vars(kind)] if isinstance(make, type) else []
+    )
+    names: dict[str, None] = {}
+    for function in made or [make]:
+        taken = [*inspect.signature(function).parameters.values()][1 if made else 0 :]
+        names |= {one.name: None for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+        if not any(one.kind is one.VAR_KEYWORD for one in taken):
+            return [*names]
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ export interface Api {
   metrics(key: string, stage: string, signal?: AbortSignal): Promise<Metrics>
   events(key: string, signal?: AbortSignal): Promise<{ events: RunEvent[] }>
   rollouts(key: string, ask: Ask, signal?: AbortSignal): Promise<Page>
-  step(key: string, stage: string, step: number, signal?: AbortSignal): Promise<{ groups: StepGroup[] }>
+  step(key: string, stage: string, step: number, signal?: AbortSignal): Promise<{ total: number; groups: StepGroup[] }>
   group(key: string, stage: string, step: number, group: number, signal?: AbortSignal): Promise<GroupOpened>
   rollout(key: string, id: number, signal?: AbortSignal): Promise<Opened>
   text(key: string, id: number, at: { seat: number; turn: number; message: number }): Promise<{ text: string }>

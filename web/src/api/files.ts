@@ -117,6 +117,7 @@ async function group(key: string, stage: string, step: number, at: number): Prom
   return {
     task: first.task,
     rollouts: opened,
+    total: opened.length,
     diverge: opened.map(one => (one === first ? null : parting(first, one))),
   }
 }
@@ -138,7 +139,10 @@ export const FILES: Api = {
     const some = found.slice(offset, offset + limit).map(at => rowAt(all, at))
     return { total: found.length, offset, rows: some }
   },
-  step: async (key, stage, step) => ({ groups: stepGroups(await rows(key), stage, step) }),
+  async step(key, stage, step) {
+    const groups = stepGroups(await rows(key), stage, step)
+    return { total: groups.length, groups }
+  },
   group,
   rollout: (key, id) => file("{}/rollouts/{}.json", key, id),
   text: () => never("The rest of this text"),

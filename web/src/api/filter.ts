@@ -120,6 +120,7 @@ class Parser {
     const sign = this.now.text
     this.at++
     if (sign === "contains") {
+      if (field.type !== "text" || this.now.text === "null") this.fail("a field of text, and a text behind `contains`")
       const part = this.value(field)
       return row => column[row] !== null && String(column[row]).includes(String(part))
     }

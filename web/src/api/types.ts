@@ -122,6 +122,9 @@ export interface Report {
   breakdown?: Record<string, Report>
   /** By digest, where the code changed meanwhile: then the figures above are empty. */
   by_code?: Record<string, Report>
+  /** Rollouts that were asked for and not begun, and why. */
+  not_started?: number
+  stopped?: string
 }
 
 export interface Result {
@@ -264,7 +267,9 @@ export interface Opened {
 
 export interface GroupOpened {
   task: Task
+  /** The first of them. */
   rollouts: Opened[]
+  total: number
   diverge: (null | { turn: number; character: number })[]
 }
 
@@ -299,6 +304,9 @@ export interface ComparedTask {
 export interface Comparison {
   a: string
   b: string
+  /** What was compared, where that is not an evaluation. */
+  a_about: string
+  b_about: string
   tasks: ComparedTask[]
   /** Tasks that only one of the runs scored. */
   missing: number

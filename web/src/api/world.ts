@@ -107,6 +107,8 @@ export interface Session {
   world: boolean
   score: Score | null
   scores: Record<string, number>
+  /** What the environment left, once the game is over; empty for a world. */
+  state: Plain
   stop: string | null
   error: string | null
   stored: { key: string; id: number } | null

@@ -4,7 +4,7 @@ import "uplot/dist/uPlot.min.css"
 import type { Finding } from "../api/types"
 import { count, figure } from "../format"
 import { briefly, room } from "./axis"
-import { align, type Inks, inks, type Line } from "./series"
+import { align, dashes, type Inks, inks, type Line } from "./series"
 
 /** The colours of now; new ones when the look changes. */
 export function useInks(): Inks {
@@ -88,7 +88,7 @@ export function Chart(props: ChartProps) {
   newest.current = props
   const [hover, setHover] = useState<number | null>(null)
   const { steps, drawn } = useMemo(() => align(lines, smoothing, ink.series), [lines, smoothing, ink])
-  const shape = JSON.stringify([drawn.map(line => [line.label, line.colour, line.other]), smoothing > 0])
+  const shape = JSON.stringify([drawn.map(line => [line.label, line.colour, line.dash]), smoothing > 0])
   // biome-ignore lint/correctness/useExhaustiveDependencies: the data comes by setData; another shape is another plot
   useLayoutEffect(() => {
     const element = box.current
@@ -145,7 +145,9 @@ export function Chart(props: ChartProps) {
         <span className="quiet">step {hover === null && steps.length === 0 ? "\u2013" : count(steps[at] ?? 0)}</span>
         {drawn.map(line => (
           <span key={line.label} className="legend">
-            <i style={{ background: line.colour }} className={line.other ? "other" : undefined} />
+            <svg width="20" height="3" aria-hidden="true">
+              <path d="M0 1.5h20" stroke={line.colour} strokeWidth="3" strokeDasharray={dashes(line.dash).join(" ")} />
+            </svg>
             {line.label} <b>{figure(line.raw[at])}</b>
           </span>
         ))}
@@ -155,8 +157,8 @@ export function Chart(props: ChartProps) {
   )
 }
 
-function strokes(line: { label: string; colour: string; other: boolean }, smoothed: boolean): uPlot.Series[] {
-  const dash = line.other ? [5, 3] : undefined
+function strokes(line: { label: string; colour: string; dash: number }, smoothed: boolean): uPlot.Series[] {
+  const dash = line.dash ? dashes(line.dash) : undefined
   const whole: uPlot.Series = {
     label: line.label,
     stroke: line.colour,

@@ -1,7 +1,7 @@
 /** A chart as a file: drawn anew as SVG; a PNG is that SVG, painted. */
 
 import { figure } from "../format"
-import type { Drawn, Inks } from "./series"
+import { type Drawn, dashes, type Inks } from "./series"
 
 const [WIDTH, HEIGHT] = [960, 480]
 const ROOM = { left: 72, right: 24, top: 56, bottom: 64 }
@@ -49,12 +49,12 @@ export function svg({ title, steps, drawn }: Picture, ink: Inks): string {
       pen = "L"
       return point
     })
-    const dash = line.other ? ' stroke-dasharray="6 4"' : ""
+    const dash = line.dash ? ` stroke-dasharray="${dashes(line.dash).join(" ")}"` : ""
     return `<path d="${path.join("")}" fill="none" stroke="${line.colour}" stroke-width="2" stroke-linejoin="round"${dash}/>`
   })
   const legend = drawn.map((line, at) => {
     const left = ROOM.left + at * Math.min(200, 840 / drawn.length)
-    return `<path d="M${left} ${HEIGHT - 20}h16" stroke="${line.colour}" stroke-width="3"/>${words(line.label, `x="${left + 22}" y="${HEIGHT - 16}"`)}`
+    return `<path d="M${left} ${HEIGHT - 20}h16" stroke="${line.colour}" stroke-width="3" stroke-dasharray="${dashes(line.dash).join(" ")}"/>${words(line.label, `x="${left + 22}" y="${HEIGHT - 16}"`)}`
   })
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${HEIGHT}" viewBox="0 0 ${WIDTH} ${HEIGHT}" font-family="system-ui, sans-serif" font-size="12">`,

@@ -1,20 +1,40 @@
 /** What a chart draws: lines over one axis of steps. */
 
-import type { Series } from "../api/types"
+import type { Metrics, Series } from "../api/types"
+import { own } from "../own"
+import { line } from "../parts/safe"
+import { type PanelOf, short } from "./panels"
 
 export interface Line {
   label: string
   series: Series
   /** Index into the palette, from 1. */
   colour: number
-  /** Drawn dashed: another run laid over. */
-  other?: boolean
+  /** Number of the pattern of dashes; 0 is solid. */
+  dash: number
 }
+
+/** A panel's lines: by metric in colours; with other runs laid over, each run has a colour and each metric its dashes. */
+export function linesOf(panel: PanelOf, all: { name: string; metrics: Metrics }[]): Line[] {
+  const alone = all.length === 1
+  return all.flatMap(({ name: run, metrics }, n) =>
+    panel.names.flatMap((name, at) => {
+      const series = own(metrics.series, name)
+      if (!series) return []
+      const label = alone ? short(name) : panel.names.length === 1 ? run : `${short(name)} · ${run}`
+      return [{ label: line(label, 60), series, colour: (alone ? at : n) + 1, dash: alone ? 0 : at }]
+    }),
+  )
+}
+
+/** The lengths of strokes and gaps of a pattern; every number has its own. */
+export const dashes = (pattern: number): number[] =>
+  pattern === 0 ? [] : [2 * pattern + 2, 3, ...(pattern % 2 ? [] : [1.5, 3])]
 
 export interface Drawn {
   label: string
   colour: string
-  other: boolean
+  dash: number
   values: (number | null)[]
   raw: (number | null)[]
 }
@@ -34,7 +54,7 @@ export function smooth(values: (number | null)[], weight: number): (number | nul
 /** All lines on the union of their steps. */
 export function align(lines: Line[], weight: number, colours: string[]): { steps: number[]; drawn: Drawn[] } {
   const steps = [...new Set(lines.flatMap(line => line.series.steps))].sort((a, b) => a - b)
-  const drawn = lines.map(({ label, series, colour, other = false }) => {
+  const drawn = lines.map(({ label, series, colour, dash }) => {
     const smoothed = smooth(series.values, weight)
     const at = new Map(series.steps.map((step, index) => [step, index]))
     const pick = (values: (number | null)[]) =>
@@ -43,7 +63,7 @@ export function align(lines: Line[], weight: number, colours: string[]): { steps
         return index === undefined ? null : (values[index] ?? null)
       })
     const hue = colours[(colour - 1) % colours.length] ?? "gray"
-    return { label, colour: hue, other, values: pick(smoothed), raw: pick(series.values) }
+    return { label, colour: hue, dash, values: pick(smoothed), raw: pick(series.values) }
   })
   return { steps, drawn }
 }

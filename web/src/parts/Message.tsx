@@ -66,7 +66,7 @@ function Call({ call, result, whole }: { call: ToolCall; result?: Said; whole?: 
         {result ? (
           <Text text={result.content} full={result.cut} fetch={whole && (() => whole(result))} className="code" />
         ) : (
-          <p className="quiet">no result: the rollout ended before it came</p>
+          <p className="quiet">no result is recorded</p>
         )}
       </div>
     </div>

@@ -13,8 +13,10 @@ import { Text } from "../parts/Text"
 import { to, useQuery } from "../router"
 import { Apps } from "../world/Apps"
 import { counts, differences, freshRows } from "../world/past"
+import { EndState } from "../screens/ScoreCard"
 import { clock, day } from "../world/words"
 import { Board, boardIn } from "./Board"
+import { ending } from "./ending"
 import { Tools } from "./Tools"
 
 const AGAIN = 700
@@ -80,7 +82,7 @@ function Head({ session, busy, onStop }: { session: Session; busy: boolean; onSt
     <div className="head">
       <h1>{line(session.env, 60)}</h1>
       <Pill tone={session.over ? "plain" : session.waiting ? "accent" : "warn"}>
-        {session.over ? "over" : session.waiting ? "your turn" : "the others are at it"}
+        {session.over ? "over" : session.waiting ? "your turn" : "waiting for the others"}
       </Pill>
       <span className="quiet grow">
         {line(session.task.id, 80)} {"\u00b7"} seed {session.seed}
@@ -116,6 +118,7 @@ function Head({ session, busy, onStop }: { session: Session; busy: boolean; onSt
 
 function Outcome({ session }: { session: Session }) {
   const { score, scores, stored, stop, error } = session
+  const end = ending(session)
   return (
     <Panel className="game-over">
       <dl className="figures">
@@ -133,7 +136,10 @@ function Outcome({ session }: { session: Session }) {
           <Figure key={name} name={line(name, 30)} value={figure(value)} />
         ))}
         <Figure name="Ended by" value={line(stop ?? "a failure", 40)} />
+        {end && <Figure name="Game" value={end.result} tone={end.result === "lost" ? "bad" : "plain"} />}
+        {end && <Figure name="Last move" value={end.last} />}
       </dl>
+      {end ? <Board cells={end.cells} busy onMove={() => {}} /> : <EndState state={session.state} />}
       {Object.entries(score?.notes ?? {}).map(([name, note]) => (
         <div key={name}>
           <h3>{line(name, 40)}</h3>
@@ -209,7 +215,7 @@ function Answer({ session, busy, onAct }: ActProps) {
         className="field"
         rows={3}
         aria-label="Your answer"
-        placeholder={busy ? "The others are at it" : "Your answer; Ctrl+Enter sends it"}
+        placeholder={busy ? "Waiting for the others" : "Your answer; Ctrl+Enter sends it"}
         value={text}
         onChange={event => setText(event.target.value)}
         onKeyDown={event => {

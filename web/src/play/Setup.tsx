@@ -49,7 +49,7 @@ export function Setup({ onBegin }: { onBegin: (id: string) => void }) {
                     {one.opponent !== "none" && <Pill>{one.opponent === "needed" ? "for two" : "one or two"}</Pill>}
                   </span>
                   <span className={one.problem ? "tone-bad" : "quiet"}>
-                    {line(one.problem ?? one.about ?? "", 160)}
+                    {line(one.problem ?? (one.about ?? "").replaceAll("`", ""), 160)}
                   </span>
                 </button>
               </li>

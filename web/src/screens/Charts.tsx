@@ -2,16 +2,16 @@ import { useMemo } from "react"
 import { api } from "../api/client"
 import { useData } from "../api/data"
 import { useTick } from "../api/stream"
-import type { Finding, Metrics, Run, RunInfo } from "../api/types"
+import type { Finding, Run, RunInfo } from "../api/types"
 import { Chart, useInks } from "../charts/Chart"
-import { type PanelOf, panels, short } from "../charts/panels"
+import { panels } from "../charts/panels"
 import { keep } from "../charts/picture"
-import { align, type Inks, type Line } from "../charts/series"
-import { own } from "../own"
+import { align, type Inks, type Line, linesOf } from "../charts/series"
 import { useKeys } from "../keys"
 import { Choose, ErrorLine, Panel, Skeleton } from "../parts/basics"
 import { line } from "../parts/safe"
 import { useQuery } from "../router"
+import { titles } from "./titles"
 
 interface ChartsProps {
   run: Run
@@ -19,19 +19,6 @@ interface ChartsProps {
   step: number | null
   findings: Finding[]
   onStep: (step: number) => void
-}
-
-/** A panel's lines: by metric, other runs dashed; a panel of one metric gives each run its own colour. */
-function linesOf(panel: PanelOf, all: { name: string; metrics: Metrics }[]): Line[] {
-  const single = panel.names.length === 1
-  return all.flatMap(({ name: run, metrics }, n) =>
-    panel.names.flatMap((name, at) => {
-      const series = own(metrics.series, name)
-      if (!series) return []
-      const label = all.length === 1 ? short(name) : single ? run : `${short(name)} · ${run}`
-      return [{ label: line(label, 60), series, colour: single ? n + 1 : at + 1, other: n > 0 && !single }]
-    }),
-  )
 }
 
 /** The curves of a stage, other runs laid over them where the address says so. */
@@ -134,6 +121,7 @@ function Overlay({ run, others, onChange }: { run: RunInfo; others: string[]; on
   const free = (runs.data?.runs ?? []).filter(
     one => one.kind === "training" && !one.problem && one.key !== run.key && !others.includes(one.key),
   )
+  const names = titles(runs.data?.runs ?? [])
   if (free.length === 0 && others.length === 0) return null
   return (
     <span className="overlay">
@@ -152,13 +140,13 @@ function Overlay({ run, others, onChange }: { run: RunInfo; others: string[]; on
         <select
           className="field"
           value=""
-          aria-label="Lay another run over"
+          aria-label="Overlay another run"
           onChange={event => onChange([...others, event.target.value])}
         >
-          <option value="">Lay over{"\u2026"}</option>
+          <option value="">Overlay{"\u2026"}</option>
           {free.map(one => (
             <option key={one.key} value={one.key}>
-              {line(one.name, 60)}
+              {line(names.get(one.key) ?? one.name, 60)}
             </option>
           ))}
         </select>

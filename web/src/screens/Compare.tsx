@@ -8,8 +8,9 @@ import { Choose, Empty, ErrorLine, Figure, Panel, Pill, Skeleton } from "../part
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
 import { to, useQuery } from "../router"
-import { ordered, SHOWN } from "./compared"
+import { ordered, SHOWN, tally } from "./compared"
 import { Sibling } from "./Sibling"
+import { titles } from "./titles"
 
 /** Screen 8: two runs on the same tasks. */
 export default function Compare() {
@@ -61,6 +62,7 @@ function Choosing() {
 }
 
 function Pick(props: { label: string; runs: RunInfo[]; value: string; onPick: (key: string) => void }) {
+  const names = titles(props.runs)
   return (
     <select
       className="field"
@@ -71,7 +73,7 @@ function Pick(props: { label: string; runs: RunInfo[]; value: string; onPick: (k
       <option value="">Choose{"\u2026"}</option>
       {props.runs.map(run => (
         <option key={run.key} value={run.key}>
-          {line(run.env ? `${run.name} (${run.env})` : run.name, 80)}
+          {line(`${names.get(run.key)}${run.env ? ` (${run.env})` : ""}`, 80)}
         </option>
       ))}
     </select>
@@ -80,8 +82,8 @@ function Pick(props: { label: string; runs: RunInfo[]; value: string; onPick: (k
 
 function Compared({ data, runs }: { data: Comparison; runs: RunInfo[] }) {
   const [query, change] = useQuery()
-  const name = (key: string) => line(runs.find(run => run.key === key)?.name ?? key, 60)
-  const names: [string, string] = [name(data.a), name(data.b)]
+  const called = titles(runs)
+  const names: [string, string] = [line(called.get(data.a) ?? data.a, 60), line(called.get(data.b) ?? data.b, 60)]
   const [kind, sort, task] = [query.get("show") ?? "all", query.get("sort") ?? "-size", query.get("task")]
   const rows = useMemo(() => ordered(data.tasks, kind, sort), [data.tasks, kind, sort])
   const selected = rows.findIndex(one => one.task === task)
@@ -96,9 +98,9 @@ function Compared({ data, runs }: { data: Comparison; runs: RunInfo[] }) {
     { keys: ["k", "ArrowUp"], what: "Task before", run: () => show(selected - 1) },
     { keys: ["Escape"], what: "Close the transcripts", run: close },
   ])
-  const kinds = [...SHOWN].map(([value, { label, holds }]) => ({
+  const kinds = [...SHOWN].map(([value, { label }]) => ({
     value,
-    label: `${label} (${count(data.tasks.filter(holds).length)})`,
+    label: `${label} (${count(tally(data.tasks, value))})`,
   }))
   return (
     <>
@@ -106,6 +108,14 @@ function Compared({ data, runs }: { data: Comparison; runs: RunInfo[] }) {
         <Panel title="Paired difference">
           <Whisker data={data} />
           <p className="pad verdict">{line(data.verdict, 400)}</p>
+          {[data.a_about, data.b_about].map(
+            (about, at) =>
+              about && (
+                <p key={at} className="quiet pad">
+                  {names[at]}: {line(about, 200)}
+                </p>
+              ),
+          )}
           <dl className="figures pad">
             <Figure name="Tasks in both" value={count(data.tasks.length)} />
             {data.missing > 0 && (
@@ -278,16 +288,22 @@ function Scatter({ data: { tasks }, names }: { data: Comparison; names: [string,
         </div>
         <div>
           <dt>Better in the second</dt>
-          <dd className="tone-good">{count(dots.filter(dot => dot.b > dot.a).length)}</dd>
+          <dd className="tone-good">{count(tally(tasks, "better"))}</dd>
         </div>
         <div>
           <dt>Alike</dt>
-          <dd>{count(dots.filter(dot => dot.b === dot.a).length)}</dd>
+          <dd>{count(tally(tasks, "alike"))}</dd>
         </div>
         <div>
           <dt>Better in the first</dt>
-          <dd className="tone-bad">{count(dots.filter(dot => dot.b < dot.a).length)}</dd>
+          <dd className="tone-bad">{count(tally(tasks, "worse"))}</dd>
         </div>
+        {dots.length < tasks.length && (
+          <div>
+            <dt>Drawn</dt>
+            <dd>the first {count(dots.length)}</dd>
+          </div>
+        )}
         <div>
           <dt>Both axes</dt>
           <dd>

@@ -81,8 +81,8 @@ const OneTurn = memo(({ turn, at, results, rest, reward, here, whole }: TurnProp
         {turn.replaces && <span className="tone-warn">the context was rewritten here</span>}
         <span className="turn-facts">
           {turn.finish !== "stop" && <span>finish {turn.finish}</span>}
-          {read !== undefined && <span>{count(read)} read</span>}
-          {written !== undefined && <span>{count(written)} written</span>}
+          {read !== undefined && <span>{count(read)} prompt tokens</span>}
+          {written !== undefined && <span>{count(written)} completion tokens</span>}
           {reward !== undefined && reward !== 0 && <span>paid {figure(reward)}</span>}
         </span>
       </header>

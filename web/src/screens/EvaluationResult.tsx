@@ -220,6 +220,9 @@ function Breakdown({ code, report }: { code: string; report: Report }) {
   )
 }
 
+const notStarted = ({ not_started = 0, stopped = "" }: Report): string =>
+  `${count(not_started)}${stopped && `: ${line(stopped, 200)}`}`
+
 /** What failed and why, how rollouts ended, and what it all took. */
 function Course({ report }: { report: Report }) {
   const { usage } = report
@@ -233,6 +236,7 @@ function Course({ report }: { report: Report }) {
       `${count(report.scored)} of ${count(report.played)} (${percent(report.played ? report.scored / report.played : null)})`,
     ],
     ...stops.map(([name, n]): [string, string] => [`Ended: ${line(name, 60)}`, count(n)]),
+    ...(report.not_started ? ([["Not started", notStarted(report)]] as [string, string][]) : []),
     ["Turns", count(usage.turns)],
     ["Tokens", known ? `${count(usage.tokens_in)} prompt, ${count(usage.tokens_out)} completion` : "unknown"],
     ...(latency.length > 0 ? ([["Time of a rollout", latency.join(", ")]] as [string, string][]) : []),

@@ -48,7 +48,15 @@ export default function Group({ run, stage, step, group }: GroupProps) {
     { keys: ["[", "p"], what: "Group before", run: () => near(-1) },
     { keys: ["Escape"], what: "Back to the step", run: () => go(to(["run", run], { stage, step })) },
   ])
-  if (error && !data) return <ErrorLine error={error} />
+  if (error && !data) {
+    return (
+      <ErrorLine error={error}>
+        <Link to={to(["run", run])} className="link">
+          The run
+        </Link>
+      </ErrorLine>
+    )
+  }
   if (!data) return slow ? <Skeleton lines={14} /> : null
   const most = Math.max(...rollouts.map(one => Math.abs(one.trajectories[0]?.advantage ?? 0)), 1e-9)
   const [left, right] = picked.map(at => rollouts[at])
@@ -105,7 +113,7 @@ export default function Group({ run, stage, step, group }: GroupProps) {
   )
 }
 
-function Summary({ data: { task, rollouts } }: { data: GroupOpened }) {
+function Summary({ data: { task, rollouts, total } }: { data: GroupOpened }) {
   const rewards = rollouts.flatMap(one => {
     const score = one.trajectories[0]?.score
     return score ? [score.reward] : []
@@ -115,14 +123,18 @@ function Summary({ data: { task, rollouts } }: { data: GroupOpened }) {
   return (
     <>
       <dl className="figures">
-        <Figure name="Rollouts" value={count(rollouts.length)} />
+        <Figure
+          name="Rollouts"
+          value={count(total)}
+          note={rollouts.length < total ? `the first ${count(rollouts.length)} are shown and counted here` : null}
+        />
         <Figure
           name="Scored"
           value={count(rewards.length)}
           tone={rewards.length < rollouts.length ? "warn" : "plain"}
         />
         <Figure name="Mean reward" value={figure(mean)} />
-        {rewards.length > 0 && <Figure name="Least to greatest" value={`${figure(low)} to ${figure(high)}`} />}
+        {rewards.length > 0 && <Figure name="Lowest to highest" value={`${figure(low)} to ${figure(high)}`} />}
         <Figure
           name="Learning signal"
           value={rewards.length > 0 && low !== high ? "yes" : "no"}

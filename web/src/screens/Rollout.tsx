@@ -91,7 +91,15 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
     { keys: ["u"], what: "Its group", run: () => row && go(to(["run", run, "group", row.stage, row.step, row.group])) },
     { keys: ["Escape"], what: "Back to the list", run: () => go(back) },
   ])
-  if (error && !opened) return <ErrorLine error={error} />
+  if (error && !opened) {
+    return (
+      <ErrorLine error={error}>
+        <Link to={to(["run", run])} className="link">
+          The run
+        </Link>
+      </ErrorLine>
+    )
+  }
   if (!opened) return slow ? <Skeleton lines={14} /> : null
   return (
     <div className="screen">
@@ -203,14 +211,14 @@ function Head({ run, opened, near }: { run: string; opened: Opened; near: Near }
   )
 }
 
-/** A failure, and the wall it crossed on its way out. */
+/** A failure, and where it was raised. */
 function Wall({ opened }: { opened: Opened }) {
   const wall = /^(\w+)Failure$/.exec(opened.stop_reason)?.[1]?.toLowerCase()
   return (
     <div className="wall" role="alert">
       <header>
         <b>{line(opened.stop_reason, 80)}</b>
-        {wall && <span>crossed the wall of the {wall}</span>}
+        {wall && <span>raised by the {wall}</span>}
       </header>
       <Text text={opened.error ?? ""} className="code" />
     </div>

@@ -56,7 +56,7 @@ function Controls({ run }: { run: RunInfo }) {
   }
   const button = (what: Control, word: string, press = () => void ask(what)) => (
     <button type="button" className="button" disabled={asked !== null} onClick={press}>
-      {asked === what ? "Asked\u2026" : word}
+      {asked === what ? "Sent\u2026" : word}
     </button>
   )
   return (

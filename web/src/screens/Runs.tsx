@@ -9,6 +9,7 @@ import { Bar, Empty, ErrorLine, Link, Pill, Skeleton, type Tone } from "../parts
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
 import { go, to, useQuery } from "../router"
+import { titles } from "./titles"
 
 /** What a run is doing, as a word and a tone. */
 export function standing(run: RunInfo): [string, Tone] {
@@ -51,7 +52,7 @@ export function Reward({ run }: { run: RunInfo }) {
   )
 }
 
-type Listed = { run: RunInfo; picked: boolean; pick: () => void }
+type Listed = { run: RunInfo; title: string; picked: boolean; pick: () => void }
 
 const COLUMNS: (Column<Listed> & { by?: (run: RunInfo) => string | number | null })[] = [
   {
@@ -67,9 +68,9 @@ const COLUMNS: (Column<Listed> & { by?: (run: RunInfo) => string | number | null
     label: "Run",
     width: "minmax(160px, 3fr)",
     by: run => run.name,
-    cell: ({ run }) => (
+    cell: ({ run, title }) => (
       <Link to={to(["run", run.key])} className="strong" title={run.path}>
-        {line(run.name, 80)}
+        {line(title, 80)}
       </Link>
     ),
   },
@@ -160,15 +161,16 @@ export function Runs() {
   const [selected, setSelected] = useState(0)
   const [sort, words] = [query.get("sort") ?? "-touched", query.get("q") ?? ""]
   const picked = (query.get("pick") ?? "").split(",").filter(Boolean)
-  const runs = useMemo(() => {
+  const [runs, names] = useMemo(() => {
     const known = new Map((loaded.data?.runs ?? []).map(run => [run.key, run]))
     for (const [key, run] of news.runs) run ? known.set(key, run) : known.delete(key)
     const wanted = words.toLowerCase().split(/\s+/)
+    const names = titles([...known.values()])
     const all = [...known.values()].filter(run => {
-      const text = `${run.name} ${run.env} ${run.policy} ${standing(run)[0]}`.toLowerCase()
+      const text = `${names.get(run.key)} ${run.env} ${run.policy} ${standing(run)[0]}`.toLowerCase()
       return wanted.every(word => text.includes(word))
     })
-    return ordered(all, sort)
+    return [ordered(all, sort), names]
   }, [loaded.data, news.runs, words, sort])
   const pick = (key: string) => {
     const next = picked.includes(key) ? picked.filter(one => one !== key) : [...picked, key]
@@ -185,7 +187,7 @@ export function Runs() {
     { keys: ["k", "ArrowUp"], what: "Run before", run: () => move(-1) },
     { keys: ["Enter"], what: "Open the run", run: () => here && go(to(["run", here.key])) },
     { keys: ["x"], what: "Pick the run", run: () => here && pick(here.key) },
-    { keys: ["o"], what: "Lay the picked runs over each other", run: together },
+    { keys: ["o"], what: "Overlay the picked runs", run: together },
     {
       keys: ["c"],
       what: EXPORTED ? "" : "Compare two picked runs",
@@ -209,7 +211,13 @@ export function Runs() {
           onKeyDown={leave}
         />
         <div className="actions">
-          <button type="button" className="button" disabled={picked.length < 2} onClick={together}>
+          <button
+            type="button"
+            className="button"
+            disabled={picked.length < 2}
+            title={picked.length < 2 ? "Pick two or more runs (x)" : undefined}
+            onClick={together}
+          >
             Overlay
           </button>
           {!EXPORTED && (
@@ -217,6 +225,7 @@ export function Runs() {
               type="button"
               className="button"
               disabled={picked.length !== 2}
+              title={picked.length === 2 ? undefined : "Pick two runs (x)"}
               onClick={() => go(to(["compare"], { a: picked[0], b: picked[1] }))}
             >
               Compare
@@ -237,7 +246,14 @@ export function Runs() {
           columns={COLUMNS.map(column => ({ ...column, sortable: column.by !== undefined }))}
           row={index => {
             const run = runs[index]
-            return run && { run, picked: picked.includes(run.key), pick: () => pick(run.key) }
+            return (
+              run && {
+                run,
+                title: names.get(run.key) ?? run.name,
+                picked: picked.includes(run.key),
+                pick: () => pick(run.key),
+              }
+            )
           }}
           rowKey={({ run }) => run.key}
           open={({ run }) => to(["run", run.key])}

@@ -100,18 +100,24 @@ export function Facts({ opened }: { opened: Opened }) {
           <Text text={plain(value)} className="code pad" />
         </Panel>
       ))}
-      {!empty(state) && (
-        <Panel title="State at the end">
-          {Object.entries(state).map(([name, value]) => (
-            <section key={name} className="card-part">
-              <h3>
-                <Safe text={name} />
-              </h3>
-              <Text text={plain(value)} className="code" />
-            </section>
-          ))}
-        </Panel>
-      )}
+      <EndState state={state} />
     </>
+  )
+}
+
+/** What the environment left; nothing where it left nothing. */
+export function EndState({ state }: { state: Record<string, Json> }) {
+  if (empty(state)) return null
+  return (
+    <Panel title="State at the end">
+      {Object.entries(state).map(([name, value]) => (
+        <section key={name} className="card-part">
+          <h3>
+            <Safe text={name} />
+          </h3>
+          <Text text={plain(value)} className="code" />
+        </section>
+      ))}
+    </Panel>
   )
 }

@@ -57,8 +57,8 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
     { key: "task", label: "Task", width: "minmax(120px, 2fr)", cell: group => line(group.task) },
     { key: "n", label: "Rollouts", width: "80px", align: "right", cell: group => count(group.n) },
     { key: "mean", label: "Mean", width: "80px", align: "right", cell: group => figure(group.mean) },
-    { key: "low", label: "Least", width: "80px", align: "right", cell: group => figure(group.low) },
-    { key: "high", label: "Greatest", width: "80px", align: "right", cell: group => figure(group.high) },
+    { key: "low", label: "Lowest", width: "80px", align: "right", cell: group => figure(group.low) },
+    { key: "high", label: "Highest", width: "80px", align: "right", cell: group => figure(group.high) },
     { key: "spread", label: "Spread", width: "minmax(96px, 1fr)", cell: group => <Spread {...{ group, low, high }} /> },
     {
       key: "has_signal",
@@ -92,6 +92,11 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
         {error && <ErrorLine error={error} />}
         {!data && slow && <Skeleton />}
         {data && groups.length === 0 && <p className="quiet pad">No rollouts were stored in this step.</p>}
+        {data && groups.length < data.total && (
+          <p className="quiet pad">
+            The first {count(groups.length)} of {count(data.total)} groups are listed, and sorted among themselves.
+          </p>
+        )}
         {groups.length > 0 && (
           <Table
             label={`Groups of step ${step}`}

@@ -14,7 +14,7 @@ import { Changes, DECISIONS, Detail, Judgement, Log, Notices } from "../world/Si
 import { Timeline } from "../world/Timeline"
 import { clock, day, span } from "../world/words"
 
-const SIDES = { log: "Log", changes: "Changes", told: "Told", verdict: "Verdict" }
+const SIDES = { log: "Log", changes: "Changes", told: "Notices", verdict: "Verdict" }
 
 /** Screen 6: the world of a rollout, at any moment; shown by the rollout's screen under `?view=world`. */
 export default function World({ run, id }: { run: string; id: number }) {
@@ -36,7 +36,8 @@ function useMoment(world: Seen): [number, (n: number) => void] {
 function Moments({ run, id, world }: { run: string; id: number; world: Seen }) {
   const [query, change] = useQuery()
   const [n, move] = useMoment(world)
-  const side = query.get("side") ?? "log"
+  const asked = query.get("side") ?? "log"
+  const side = Object.hasOwn(SIDES, asked) ? asked : "log"
   const from = query.has("from") ? Number(query.get("from")) : null
   const past = useMemo(() => (world.initial ? new Past(world.initial.apps, world.entries, world.known) : null), [world])
   const states = past?.at(n) ?? {}
@@ -95,10 +96,10 @@ function Moments({ run, id, world }: { run: string; id: number; world: Seen }) {
                 states={states}
                 kinds={world.kinds}
                 now={now}
-                app={app in states ? app : "AgentUserInterface"}
+                app={Object.hasOwn(states, app) ? app : "AgentUserInterface"}
                 open={query.get("open") ?? ""}
                 onApp={next => change({ app: next, open: null })}
-                onOpen={what => change({ app: app in states ? app : null, open: what })}
+                onOpen={what => change({ app: Object.hasOwn(states, app) ? app : null, open: what })}
                 changed={changed}
                 fresh={name => freshRows(found, name)}
               />
@@ -112,7 +113,7 @@ function Moments({ run, id, world }: { run: string; id: number; world: Seen }) {
           title={
             <Choose
               label="Pane"
-              value={side in SIDES ? side : "log"}
+              value={side}
               onChoose={next => change({ side: next })}
               choices={Object.entries(SIDES).map(([value, label]) => ({ value, label }))}
             />

@@ -18,6 +18,10 @@ const KEYS = new Map<string, (one: ComparedTask) => number | string>([
   ["flip", one => one.flip ?? ""],
 ])
 
+/** How many tasks are of a kind. */
+export const tally = (tasks: ComparedTask[], kind: string): number =>
+  tasks.filter(SHOWN.get(kind)?.holds ?? (() => true)).length
+
 /** The rows of a kind by a column, falling with a minus before it; ties by task. */
 export function ordered(tasks: ComparedTask[], kind: string, sort: string): ComparedTask[] {
   const holds = SHOWN.get(kind)?.holds ?? (() => true)

@@ -7,7 +7,7 @@ const LANES = [
   { name: "Thinks, waits", y: 34 },
   { name: "Does", y: 62 },
   { name: "Happens", y: 90 },
-  { name: "Is told", y: 118 },
+  { name: "Notices", y: 118 },
 ] as const
 const HEIGHT = 136
 const LEFT = 104

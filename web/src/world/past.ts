@@ -68,7 +68,7 @@ function differ(
   if (before === after || out.length >= MOST) return
   if (isPlain(before) && isPlain(after)) {
     for (const key of new Set([...Object.keys(before), ...Object.keys(after)])) {
-      differ(before[key], after[key], { app: at.app, path: [...at.path, key] }, out)
+      differ(own(before, key), own(after, key), { app: at.app, path: [...at.path, key] }, out)
     }
   } else if (Array.isArray(before) && Array.isArray(after) && before.length <= after.length) {
     for (const key of after.keys()) differ(before[key], after[key], { app: at.app, path: [...at.path, key] }, out)
@@ -80,7 +80,7 @@ function differ(
 /** What is different, at most so many places; what two states share is not looked into. */
 export function differences(before: States, after: States): Difference[] {
   const out: Difference[] = []
-  for (const app of Object.keys(after)) differ(before[app], after[app], { app, path: [] }, out)
+  for (const app of Object.keys(after)) differ(own(before, app), after[app], { app, path: [] }, out)
   return out
 }
 

@@ -93,7 +93,7 @@ export function said(entry: Entry): string {
       return entry.until !== undefined && entry.time !== null ? `waits ${span(entry.until - entry.time)}` : "waits"
     case "notification": {
       const many = notices(entry).length
-      return `is told ${many} thing${many === 1 ? "" : "s"}`
+      return `${many} notice${many === 1 ? "" : "s"}`
     }
     case "match":
       return `recognised as ${String(args.event)}`

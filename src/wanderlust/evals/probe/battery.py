@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
 from random import Random
@@ -285,7 +286,8 @@ class _ProbeRun:
 
         The first is ignorant: it knows the form of answers and how often each is right.
         """
-        answers = [turns[0].content for turns in self.actions.values() if len(turns) == 1 and not turns[0].tool_calls]
+        said = (_only_words(turns, self.env.graded_arguments) for turns in self.actions.values())
+        answers = [words for words in said if words is not None]
         if len(answers) < len(self.actions) or len({*answers}) < 2:
             return []
         (usual, _), *_ = Counter(answers).most_common(1)
@@ -373,3 +375,13 @@ def sample_tasks(tasks: Sequence[Task], count: int, *, seed: int) -> list[Task]:
         return list(tasks)
     chosen = sorted(Random(f"probe/{seed}").sample(range(len(tasks)), count))
     return [tasks[i] for i in chosen]
+
+
+def _only_words(turns: Sequence[Message], graded: Collection[str]) -> str | None:
+    """What the oracle said where it did nothing else: its answer, or a call that has a graded text and nothing else."""
+    if len(turns) != 1 or len(turns[0].tool_calls) > 1:
+        return None
+    for call in turns[0].tool_calls:
+        given = json.loads(call.arguments) if graded else {}
+        return next((str(text) for name, text in given.items() if name in graded and len(given) == 1), None)
+    return turns[0].content

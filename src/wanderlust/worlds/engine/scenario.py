@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite
 from typing import Any, TypeAlias, TypeVar, cast
 
 from wanderlust.types import Message
@@ -61,6 +62,15 @@ class Scenario:
     prompt: tuple[Message, ...] = ()
     """The messages that the agent reads before anything happens."""
     info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ScenarioError for figures in which no world can be played."""
+        if not self.duration > 0:
+            raise ScenarioError(f"scenario {self.id!r}: its duration is {self.duration:g}, expected seconds above 0")
+        if not isfinite(self.start):
+            raise ScenarioError(f"scenario {self.id!r}: its start is {self.start:g}, expected seconds since 1970")
+        if not 0 <= self.failures <= 1:
+            raise ScenarioError(f"scenario {self.id!r}: its failures are {self.failures:g}, expected a share of calls")
 
     @cached_property
     def plan(self) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -272,7 +272,7 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
         events=tuple(events),
         start=_number(definition, "start_time", Scenario.start),
         duration=_duration(definition),
-        seed=int(_number(definition, "seed", 0)),
+        seed=_seed(definition),
         **{"info": info, "names": tool_names_of(augmentation, apps, notes), **own},
     )
     try:
@@ -285,9 +285,11 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
 def _own_fields(fields: Mapping[str, Any], notes: ImportWarnings) -> dict[str, Any]:
     notes.fields(fields, OWN_FIELDS, where="metadata.wanderlust")
     try:
-        return {key: msgspec.convert(fields[key], hint) for key, hint in OWN_FIELDS.items() if key in fields}
-    except msgspec.ValidationError as error:
+        own = {key: msgspec.convert(fields[key], hint) for key, hint in OWN_FIELDS.items() if key in fields}
+        Scenario(id="", apps=(), **own)
+    except (msgspec.ValidationError, ScenarioError) as error:
         raise ScenarioError(f"metadata.wanderlust: {error}") from error
+    return own
 
 
 def _apps(raw: Iterable[Any], notes: ImportWarnings) -> tuple[list[App], dict[str, str]]:
@@ -358,14 +360,21 @@ def _number(definition: Mapping[str, Any], key: str, default: float) -> float:
     value = definition.get(key)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise ScenarioError(f"metadata.definition.{key} is {value!r}, expected a number")
     return float(value)
 
 
+def _seed(definition: Mapping[str, Any]) -> int:
+    number = _number(definition, "seed", 0.0)
+    if not number.is_integer():
+        raise ScenarioError(f"metadata.definition.seed is {number:g}, expected a whole number")
+    return int(number)
+
+
 def _duration(definition: Mapping[str, Any]) -> float:
     seconds = _number(definition, "duration", DEFAULT_DURATION_SECONDS)
-    if not 0 < seconds < inf:
+    if seconds <= 0:
         raise ScenarioError(f"metadata.definition.duration is {seconds:g}, expected seconds above 0")
     return seconds
 

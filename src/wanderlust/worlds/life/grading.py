@@ -34,9 +34,9 @@ MAX_JUDGE_ROUNDS = 50
 class FactGrader:
     """Grades logs of one scenario, and is the gate of its worlds. Made once per scenario, and shared."""
 
-    def __init__(self, scenario: Scenario):
+    def __init__(self, scenario: Scenario, window: TimeWindow | None = None):
         self.facts = facts_of(scenario)
-        self.oracle = Oracle.of(scenario, GRADING_WINDOW)
+        self.oracle = Oracle.of(scenario, window or GRADING_WINDOW)
         self.effects = EqualEffects(scenario)
         self._awaited = {act.act.id for act in self.oracle.acts if act.awaited}
 

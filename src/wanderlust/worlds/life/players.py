@@ -13,6 +13,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Completion, Message, Tool, ToolCall, assistant
 from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
 from wanderlust.worlds.engine.world import World
+from wanderlust.worlds.life.universes.text_templates import format_price
 from wanderlust.worlds.verification.oracle import plain_value
 from wanderlust.worlds.wrap.teams import EXPERT_TOOL_NAME
 from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR, AppTool
@@ -128,7 +129,8 @@ def _cancel(number: str) -> CallPlan:
     if order["order_status"] in ("processed", "shipped"):
         yield "Shopping__cancel_order", {"order_id": number}
         return "It is cancelled."
-    return f"Order {number} cannot be cancelled: it is {order['order_status']}."
+    price = format_price(order["order_total"])
+    return f"Order {number} cannot be cancelled: it is {order['order_status']}. It cost {price}."
 
 
 @plan_for(r"paid for rides to (.+?) (?:in all|altogether)")

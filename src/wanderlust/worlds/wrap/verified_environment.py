@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from wanderlust.environment import Episode
-from wanderlust.errors import one_line
+from wanderlust.errors import UsageError, one_line
 from wanderlust.types import Policy, Rollout, Score, Trajectory
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
+from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.verification.online import TurnGate, apply_turn_verdict
 from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
 from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, Verdict, read_verdict
@@ -44,6 +45,10 @@ class VerifiedWorldEnvironment(WorldEnvironment):
     ):
         """`judge` is a policy or the name of one, `judge_model` the endpoint's model. Raises UsageError for others."""
         super().__init__(*args, **options)
+        if compat not in get_args(Compat):
+            raise UsageError(f"compat is {compat!r}, expected one of {', '.join(get_args(Compat))}")
+        if window is not None and not isinstance(window, TimeWindow):
+            raise UsageError(f"window is {window!r}, expected a TimeWindow")
         self.judge, self.compat, self.window = resolve_world_judge(judge, judge_model), compat, window
         self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
 
@@ -98,7 +103,8 @@ class OracleRubric:
     1 where only a judge could tell, which counts as not accepted; `simulated_seconds` is the time of the agent's last
     action, from the start. Notes have the verdict's text.
 
-    A verdict in the rollout's state (`VerifiedWorldEnvironment`) is taken as it is; otherwise the log is verified here.
+    A verdict in the rollout's state (`VerifiedWorldEnvironment`) is taken as it is; otherwise the log is verified here,
+    by the facts where the scenario has some: then both they and the judge must accept.
     """
 
     def __init__(
@@ -113,7 +119,7 @@ class OracleRubric:
         """`env` knows the scenarios. `weights` by part: `{"accepted": 1, "done": 0.2}` shapes a reward for training."""
         self.env, self.compat, self.window, self.weights = env, compat, window, dict(weights)
         self.judge = resolve_world_judge(judge)
-        self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
+        self._verifiers: dict[str, tuple[Scenario, Oracle | FactGrader]] = {}
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """The score of a seat; all seats of a team share it. Raises UsageError for a rollout without a log."""
@@ -136,12 +142,17 @@ class OracleRubric:
         if left is not None:
             return read_verdict(left)
         log, scenario = log_of(rollout), self.env.scenario(rollout.task)
-        if self._oracles.get(scenario.id, (None,))[0] is not scenario:
-            self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
-        oracle = self._oracles[scenario.id][1]
+        if self._verifiers.get(scenario.id, (None,))[0] is not scenario:
+            made = FactGrader if "facts" in scenario.info else Oracle.of
+            self._verifiers[scenario.id] = scenario, made(scenario, self.window)
+        verifier = self._verifiers[scenario.id][1]
+        if isinstance(verifier, FactGrader):
+            if self.judge is None:
+                return verifier.verdict(log, compat=self.compat)
+            return await verifier.judged_verdict(log, self.judge, compat=self.compat)
         if self.judge is None:
-            return verify(log, oracle, compat=self.compat)
-        return await verify_with_judge(log, oracle, self.judge, compat=self.compat)
+            return verify(log, verifier, compat=self.compat)
+        return await verify_with_judge(log, verifier, self.judge, compat=self.compat)
 
 
 def seconds_until_last_action(log: Sequence[LogEntry]) -> float:

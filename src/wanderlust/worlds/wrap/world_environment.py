@@ -189,8 +189,16 @@ class WorldEnvironment(Environment):
     ):
         """`thinking` says what a turn costs in time of the world; `gate` recognises what the oracle expects.
 
-        Raises ScenarioError for a scenario that cannot be played.
+        Raises ScenarioError for a scenario that cannot be played, and UsageError for options that are something else.
         """
+        for name, value, fits, expected in (
+            ("thinking", thinking, callable(thinking), "a function of the turns and the seconds they took"),
+            ("gate", gate, gate is None or callable(gate), "a function of a world and a line of its log"),
+            ("rubric", rubric, rubric is None or hasattr(rubric, "score"), "a rubric"),
+            ("limits", limits, limits is None or isinstance(limits, Limits), "Limits"),
+        ):
+            if not fits:
+                raise UsageError(f"{name} is {value!r}, expected {expected}")
         splits = scenarios if isinstance(scenarios, Mapping) else {"train": scenarios, "eval": scenarios}
         self._splits = {name: tuple(split_scenarios) for name, split_scenarios in splits.items()}
         self._scenario_of_id = {

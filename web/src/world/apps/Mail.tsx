@@ -8,7 +8,7 @@ const FOLDERS = { inbox: "Inbox", sent: "Sent", draft: "Drafts", trash: "Trash" 
 /** Folders, the mails of one, and one to read. */
 export function Mail({ state, now, fresh, open, onOpen }: View) {
   const [folder, id] = open.split("/")
-  const shown = folder && folder in FOLDERS ? folder : "inbox"
+  const shown = folder && Object.hasOwn(FOLDERS, folder) ? folder : "inbox"
   const mails = newest(rows(state[shown]), "timestamp")
   const here = mails.find(([key]) => key === id) ?? mails[0]
   return (

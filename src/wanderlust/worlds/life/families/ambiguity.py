@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from wanderlust.worlds.engine.app import format_time
-from wanderlust.worlds.life.facts import AnyOf, ClockTime, Count, PlacesOnDays, Says, place_wordings, wordings
+from wanderlust.worlds.life.facts import Amount, AnyOf, ClockTime, Count, PlacesOnDays, Says, place_wordings, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.universes.text_templates import format_day, format_time_of_day
+from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day
 
 REFUSAL_WORDINGS = wordings(
     "cannot", "can't", "can not", "could not", "couldn't", "not possible", "impossible", "no longer", "too late",
@@ -99,8 +99,8 @@ def wrong_day(s: FamilyBuilder) -> None:
 
 @family(
     "ambiguity",
-    asks="Cancel an order that has been delivered already.",
-    hard="It cannot be done: one must say why, and cancel nothing else, though a like order could be.",
+    asks="Cancel an order that has been delivered already; if that cannot be, say why, and what it cost.",
+    hard="It cannot be done: one must look, say why, and cancel nothing else, though a like order could be.",
 )
 def too_late(s: FamilyBuilder) -> None:
     """An order that cannot be cancelled any more."""
@@ -111,17 +111,20 @@ def too_late(s: FamilyBuilder) -> None:
         builder.plant_order(s, product, item, status=s.rng.choice(("processed", "shipped")), days=s.rng.uniform(0.5, 2))
     colour = str(product.variants[items[0]].options["colour"])
     request = s.asks(
-        "[Cancel|Please cancel] my order {number}, the {what} in {colour}. [Tell me whether it worked.|Did it work?]",
+        "[Cancel|Please cancel] my order {number}, the {what} in {colour}. "
+        "[Tell me whether it worked; if not, why, and what I paid.|Did it work? If not, why, and what did I pay?]",
         number=gone.order_id,
         what=product.name,
         colour=colour,
     )
-    text = f"Order {gone.order_id} cannot be cancelled: it has been delivered already."
+    text = f"Order {gone.order_id} cannot be cancelled: it has been delivered already. You paid "
+    text += f"{format_price(gone.order_total)} for it."
     s.reports(
         request,
         text,
         Says(ways=DELIVERED_WORDINGS, rivals=YET_TO_COME_WORDINGS, cancels=False),
         Says(ways=REFUSAL_WORDINGS, literal=True),
+        Amount(value=gone.order_total),
         never=CANCELLED_WORDINGS,
         plain=False,
     )
