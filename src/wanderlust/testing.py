@@ -177,7 +177,7 @@ async def _check_oracle(env: Environment, tasks: Sequence[Task]) -> list[Contrac
     best = [await _play(env, task, policy) for task, policy in oracles]
     worst = [await _play(env, task, _always(GARBAGE_TEXT)) for task, _ in oracles]
     high, low = (
-        sum(next((seat.score.reward for seat in one.trajectories if seat.score is not None), 0.0) for one in played)
+        sum(seat.score.reward for one in played if (seat := one.main_trajectory) is not None and seat.score)
         / len(oracles)
         for played in (best, worst)
     )

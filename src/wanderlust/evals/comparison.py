@@ -91,7 +91,7 @@ def compare(first: Run | str | Path, second: Run | str | Path, *, pass_threshold
 
 
 def rewards_by_task(run: Run | str | Path) -> dict[str, list[float]]:
-    """The first seat's rewards of an evaluation, by task.
+    """The rewards of an evaluation, of the first seat that learns, by task.
 
     Of a training run those of its sampled evaluation, by the checkpoint that it hands out. Raises UsageError when
     nothing was scored, when code or tasks changed during the evaluation, or when a training run is not finished.

@@ -29,7 +29,7 @@ from wanderlust.store.provenance import provenance_of, tasks_digest
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import ContractViolation, check_environment
-from wanderlust.types import Policy, Rollout, Task
+from wanderlust.types import Policy, Rollout, Score, Task
 
 SPLITS = ("train", "eval")
 MAX_TASKS_COMPARED = 2_000
@@ -53,7 +53,7 @@ class CheckReport:
     probe: ProbeReport | None = None
     """None where no task could be played, or it was not asked for."""
     players: dict[str, Estimate] = field(default_factory=dict)
-    """Mean reward of the first seat, by the scripted player."""
+    """Mean reward of the first seat that learns, by the scripted player."""
     digests: dict[str, str] = field(default_factory=dict)
     """As in `wander.lock`: of own files, packages, rubric and settings; of each split's tasks; Python's version."""
     task_counts: dict[str, int] = field(default_factory=dict)
@@ -237,8 +237,9 @@ async def _reward(
     report.violations += _probed(report.probe)
 
 
-def _score(played: Rollout) -> Any:
-    return played.trajectories[0].score if played.trajectories and played.error is None else None
+def _score(played: Rollout) -> Score | None:
+    scored = None if played.error is not None else played.main_trajectory
+    return None if scored is None else scored.score
 
 
 def _keys(env: Environment, played: Sequence[Rollout]) -> Iterator[ContractViolation]:
@@ -253,7 +254,7 @@ def _keys(env: Environment, played: Sequence[Rollout]) -> Iterator[ContractViola
             detail = f"it earns {average:g}, and oracle_bar says at least {env.oracle_bar:g}; less in {low}"
             yield ContractViolation("oracle", f"{detail}: is the answer of a task wrong, or the reward?")
         return
-    single = all(len(r.trajectories[0].turns) == 1 for r in played if r.trajectories)
+    single = all(len(seat.turns) == 1 for r in played if (seat := r.main_trajectory) is not None)
     wrong = [task for task, reward in rewards.items() if reward < best / 2]
     if single and best > 0 and wrong:
         detail = f"its answers earn {best:g}, but less than half of that in {len(wrong)} of {len(rewards)} tasks"
