@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +51,12 @@ class Silent(Fine):
         episode.reward("right", 1.0)
 
     oracle = Environment.oracle
+
+
+class Forgets(Fine):
+    async def run(self, episode):
+        episode.agent.act(*episode.task.prompt)
+        episode.reward("right", 1.0)
 
 
 class Chatty(Fine):
@@ -173,6 +180,18 @@ def test_an_agent_that_is_never_asked(capsys: pytest.CaptureFixture[str]) -> Non
     code, out, _ = run(capsys, "check", "bad.py:Fine", "--num-tasks", "50", "--no-probe")
     assert code == 0
     assert "keeps its contract on 3 tasks" in out
+
+
+def test_a_forgotten_await_is_said_by_every_command(folder: Path) -> None:
+    words = ["eval", "bad.py:Forgets", "--policy", "oracle"]  # in a process of its own: warnings are errors here
+    command = [sys.executable, "-m", "wanderlust.cli.main", *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "coroutine 'Agent.act' was never awaited: put `await` before the call" in done.stderr
+
+
+def test_a_short_option_is_not_another_long_one(capsys: pytest.CaptureFixture[str]) -> None:
+    gap = ["judge", "gap", "bad.py:Fine", "--policy", "oracle", "--judge", "bad.py:unreadable"]
+    refused(capsys, [*gap, "--n", "2"], 2, "no option --n")
 
 
 def test_no_command_is_recommended_that_cannot_work(capsys: pytest.CaptureFixture[str]) -> None:

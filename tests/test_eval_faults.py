@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from wanderlust.environment import Activity, Environment, Limits, track
-from wanderlust.errors import PolicyFailure, StopEpisode
+from wanderlust.errors import PolicyFailure, StopEpisode, UsageError
 from wanderlust.evals.evaluate import evaluate
 from wanderlust.evals.evaluation import play_jobs
 from wanderlust.policies.scripted import Scripted
@@ -88,6 +88,11 @@ def test_tasks_that_cannot_be_played_are_named():
     assert find_faulty_tasks(bad).keys() == {2, 3}
     assert find_faulty_tasks(bad)[2].startswith("task 'b' is not plain data")
     assert "'a'" in find_faulty_tasks(bad)[3]
+
+
+def test_given_tasks_that_are_none_are_one_line():
+    with pytest.raises(UsageError, match=r"^tasks gave a dict, and not a wanderlust\.Task$"):
+        asyncio.run(evaluate(Asks(), Scripted(["x"]), tasks=[{"id": "a"}]))
 
 
 def test_what_is_not_plain_data_is_kept_as_a_failure_and_the_rest_as_it_is(tmp_path):

@@ -22,6 +22,7 @@ from wanderlust import (
     load_run,
     user,
 )
+from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare
 from wanderlust.store.provenance import provenance_of, read_lock
@@ -78,6 +79,7 @@ def test_every_changed_byte_of_code_data_and_settings_is_refused(files, tmp_path
         with pytest.raises(UsageError, match=r"^run: .*changed since this run began") as refusal:
             evaluate_sync(env, "hi", out="run", progress=False)
         assert name in str(refusal.value)
+        assert "(--accept-changes, or accept_changes=True)" in str(refusal.value)
         assert "\n" not in str(refusal.value)
         (tmp_path / name).write_bytes(body)
         refused += 1
@@ -136,6 +138,19 @@ def test_accepted_changes_give_two_figures_and_no_common_one(tmp_path, monkeypat
     assert str(both).count("made by") == 2
     with pytest.raises(UsageError, match="2 versions"):
         compare(out, out)
+
+
+def test_versions_stay_apart_when_they_are_scored_again(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    evaluate_sync(Paid(1.0), Scripted(["hi"]), out=out, progress=False)
+    monkeypatch.setattr(Paid, "works", True)
+    evaluate_sync(Paid(3.0), Scripted(["hi"]), out=out, progress=False, accept_changes=True)
+    (tmp_path / "loud.py").write_text("def loud(completion):\n    return 1.0\n")
+    with pytest.raises(SystemExit):
+        main(["rescore", str(out), "--rubric", f"{tmp_path / 'loud.py'}:loud", "--json"])
+    body = json.loads(capsys.readouterr().out)
+    assert (body["comparison"], body["report"]["rewards"]) == (None, {})
+    assert [one["rewards"]["agent"]["value"] for one in body["report"]["by_code"].values()] == [1.0, 1.0]
 
 
 def test_a_lock_is_enough_to_make_the_run_again(files, tmp_path):

@@ -120,8 +120,8 @@ def probe_command(
 ) -> int:
     """Play degenerate policies against an environment's reward, before a model finds out what they find.
 
-    More than a hundred policies that deserve nothing play the same tasks as ignorant ones and the oracle. Each that
-    earns clearly more than chance is listed, with its best game; the exit code is 1 then. It is 3 when nothing can be
+    More than a hundred degenerate policies play the same tasks as random play and the oracle. Each that earns clearly
+    more than chance is listed, with its best game; the exit code is 1 then. It is 3 when nothing can be
     told, because no probe could speak the form that the environment wants, or one crashed.
 
     Parameters
@@ -137,7 +137,7 @@ def probe_command(
     attack:
         Episodes from which a small attacker learns, for example 600; none without it.
     seed:
-        Of everything random.
+        Random seed.
     """
     resolved = resolve_environment(env)
     own = _own_probes(more)

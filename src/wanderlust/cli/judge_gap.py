@@ -58,7 +58,7 @@ class JudgeGapOptions:
     """Bound of one answer of the judge. Default: --max-tokens."""
     judge_api_key: str | None = None
     """Name of the environment variable that holds the key of the judge's endpoint. Default: --api-key."""
-    samples: Annotated[PositiveInt, Parameter(alias="--n")] = 8
+    samples: PositiveInt = 8
     """Rollouts per task, of which the judge chooses one."""
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
     """How many tasks of the `eval` split, spread evenly over it. Default: all."""

@@ -38,7 +38,7 @@ from wanderlust.runner.engine import (
 )
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.provenance import lock_run, provenance_of
-from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks, only_tasks
 from wanderlust.types import Group, GroupRubric, Rollout, RubricLike, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
@@ -78,7 +78,7 @@ class Evaluation:
 
         Raises UsageError where there is no task, or none of the id `only`.
         """
-        listed = iter_tasks(self.settings.env, split) if given is None else list(given)
+        listed = iter_tasks(self.settings.env, split) if given is None else list(only_tasks(given, "tasks"))
         name = f"the split {split!r} of {self.name}"
         if only is None:
             tasks = listed if isinstance(listed, list) and n is None else choose_tasks(listed, n)

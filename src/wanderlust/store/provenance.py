@@ -347,7 +347,7 @@ def lock_run(
         have = "has" if len(changed) == 1 and not changed[0].endswith("s") else "have"
         raise UsageError(
             f"{folder}: {shown} {have} changed since this run began: choose another folder, or accept the changes "
-            "(accept_changes)"
+            "(--accept-changes, or accept_changes=True)"
         )
     if changed:
         Lock(**{**asdict(lock), "made_by": [*lock.made_by, entry]}).write(folder)
