@@ -72,7 +72,8 @@ def eval_command(
         resolved_policy = resolve_policy(policy, resolved.env, policy_options)
         player: tuple[Any, Any] = resolved.env, resolved_policy.policy
         if worker_options.ray_workers is not None:
-            player = remote_specs(resolved, policy, policy_options, workers=worker_options.ray_workers)
+            here, workers = resolved_policy.policy, worker_options.ray_workers
+            player = remote_specs(resolved, policy, policy_options, here=here, workers=workers)
         try:
             report = evaluate_sync(
                 *player,

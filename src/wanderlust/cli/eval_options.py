@@ -25,6 +25,7 @@ from wanderlust.policies.resolve import (
 )
 from wanderlust.rubrics.label_free import EstimatorName, answer_extractor, build_estimator, environment_check
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment
+from wanderlust.types import Policy
 
 if TYPE_CHECKING:
     from wanderlust.runner.ray import RemoteSpec
@@ -191,7 +192,7 @@ class AggregationOptions:
 
 
 def remote_specs(
-    resolved: ResolvedEnvironment, policy: str, options: PolicyOptions, *, workers: int
+    resolved: ResolvedEnvironment, policy: str, options: PolicyOptions, *, here: Policy, workers: int
 ) -> tuple[RemoteSpec, RemoteSpec]:
     """Environment and policy that are made in the workers, which share the calls that an endpoint gets at once."""
     with needs_extra("ray"):
@@ -202,7 +203,6 @@ def remote_specs(
         policy = f"{Path(file).resolve()}:{member}"  # workers have other working folders
     elif Path(policy).exists():
         policy = str(Path(policy).resolve())
-    return (
-        RemoteSpec(make_environment, resolved.target),
-        RemoteSpec(make_policy, policy, resolved.target, options),
-    )
+    remote_policy = RemoteSpec(make_policy, policy, resolved.target, options)
+    remote_policy.policy_here = here
+    return RemoteSpec(make_environment, resolved.target), remote_policy

@@ -181,7 +181,9 @@ class Evaluation:
     def _lock(self, folder: EvaluationFolder, record: Mapping[str, Any], tasks: Sequence[Task]) -> list[str]:
         """Write or compare the folder's lock, and have the store mark what is played from now on."""
         rubric, limits = self.settings.effective_rubric, self.settings.effective_limits
-        made_by = provenance_of(self.settings.env, rubric=rubric, limits=limits, tasks=tasks)
+        made_by = provenance_of(
+            self.settings.env, rubric=rubric, limits=limits, tasks=tasks, policy=self.settings.policy
+        )
         changed = lock_run(
             folder.out, made_by, settings=record, command=self.command, accept_changes=self.accept_changes
         )

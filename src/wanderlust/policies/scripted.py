@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
+from inspect import getsource
 from random import Random
 from typing import NamedTuple
 
@@ -67,6 +70,16 @@ class Scripted:
         self._lines: list[str | Message] = [] if callable(script) else list(script)
         self._examples: dict[str, int] = {}
         """By key, the assistant messages of the first prompt."""
+
+    @property
+    def digest(self) -> str:
+        """Of the lines, or of the function's name and text: another script has another one."""
+        body = repr(self._lines)
+        if self._script is not None:
+            body = getattr(self._script, "__qualname__", type(self._script).__qualname__)
+            with suppress(OSError, TypeError):  # typed at a prompt, or no function
+                body += getsource(self._script)
+        return sha256(body.encode(errors="backslashreplace")).hexdigest()[:16]
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer by the script."""
