@@ -20,7 +20,15 @@ from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, one_line
-from wanderlust.evals.gate import SPLITS, CheckReport, check_gate, draw_tasks, listing_error, probe_environment
+from wanderlust.evals.gate import (
+    CONTRACT_STEP,
+    SPLITS,
+    CheckReport,
+    check_gate,
+    draw_tasks,
+    listing_error,
+    probe_environment,
+)
 from wanderlust.evals.probe.battery import BATTERY
 from wanderlust.evals.probe.probe import Probe
 from wanderlust.evals.probe.report import ProbeReport, findings_record
@@ -72,7 +80,9 @@ def check_command(
                     name=resolved.name,
                     count=num_tasks,
                     probes=None if no_probe else BATTERY,
-                    on_progress=lambda what, number, of: progress.log_step("check", number, of=of, metrics={}),
+                    on_progress=lambda what, number, of: progress.log_step(
+                        what if what == CONTRACT_STEP else "check", number, of=of, metrics={}
+                    ),
                 )
 
         report = asyncio.run(play_checks())

@@ -37,6 +37,8 @@ MAX_TASKS_COMPARED = 2_000
 PROBE_TASKS = 16
 """Tasks that each probe and each reference player plays."""
 RANDOM_POLICY, ORACLE = "random", "oracle"
+CONTRACT_STEP = "contract"
+"""What is done while the contract is checked: its episodes are counted apart from players and probes."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is done, its number, and the number of all steps."""
@@ -134,8 +136,9 @@ async def check_gate(
     shared = shared_tasks(splits["train"], splits["eval"]) if all(splits.get(split) for split in SPLITS) else ()
     report.violations += [ContractViolation("splits", f"eval and train overlap: {one}") for one in shared]
     with _unawaited(report.violations):
-        on_progress("contract", 1, 1)
-        report.violations += await check_environment(env, policy, count=count)
+        report.violations += await check_environment(
+            env, policy, count=count, on_episode=partial(on_progress, CONTRACT_STEP)
+        )
         report.tasks_played = len({task.id for task in (splits.get("train") or playable)[:count]})
         tasks = sample_tasks(playable, PROBE_TASKS, seed=seed)
         if probes is not None:
