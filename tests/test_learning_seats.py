@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from random import Random
 import pytest
 
 from wanderlust import check, compare, evaluate_sync, load_run
+from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode
 from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.evals.report import budget_outcomes
@@ -185,3 +187,16 @@ def test_the_gate_judges_the_seat_that_learns() -> None:
     assert {name: one.value for name, one in report.players.items()} == {"honest": 1.0, "oracle": 1.0}
     assert report.probe is not None
     assert (report.probe.oracle.reward.value, report.probe.chance.reward.value) == (1.0, 0.0)
+
+
+def lenient(messages: Sequence[Message], _rng: Random) -> str:
+    """A judge that likes everything."""
+    return '{"reason": "fine", "score": 10}'
+
+
+def test_a_judge_chooses_among_the_seats_that_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    here = "test_learning_seats"
+    words = ["judge", "gap", f"{here}:Simulated", "--policy", "honest", "--judge", f"{here}:lenient", "--samples", "2"]
+    with pytest.raises(SystemExit):
+        main([*words, "--json"])
+    assert json.loads(capsys.readouterr().out)["ideal"]["value"] == 1.0

@@ -179,9 +179,8 @@ def run_judge_gap(
         async with open_policies([player.policy, judging.policy]), playing as stream:
             number = 0
             async for group in stream:
-                rewarded = [
-                    (t, t.score.reward) for r in group.rollouts for t in r.trajectories[:1] if t.score is not None
-                ]
+                seats = [r.main_trajectory for r in group.rollouts]
+                rewarded = [(t, t.score.reward) for t in seats if t is not None and t.score is not None]
                 chosen.unscored += len(group.rollouts) - len(rewarded)
                 siblings, truths = [t for t, _ in rewarded], [truth for _, truth in rewarded]
                 if siblings:
