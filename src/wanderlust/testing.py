@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.environment import Environment, Limits
-from wanderlust.errors import EnvironmentFailure, UsageError, one_line
+from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.openai_types import message_to_wire
 from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
@@ -176,7 +176,15 @@ async def _replayed(episodes: _Episodes, first: Rollout) -> list[ContractViolati
 
 async def _check_oracle(episodes: _Episodes, tasks: Sequence[Task]) -> list[ContractViolation]:
     """Findings about the rewards of an oracle and of garbage."""
-    oracles = [(task, policy) for task in tasks if (policy := episodes.env.oracle(task)) is not None]
+    oracles = list[tuple[Task, Policy]]()
+    for task in tasks:
+        try:
+            with boundary(EnvironmentFailure):
+                policy = episodes.env.oracle(task)
+        except WanderlustError as error:
+            return [ContractViolation("oracle", f"oracle(task) raises for task {task.id!r}: {one_line(str(error))}")]
+        if policy is not None:
+            oracles.append((task, policy))
     if not oracles:
         return []
     best = [await episodes.play(task, policy) for task, policy in oracles]

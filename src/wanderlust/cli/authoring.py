@@ -19,9 +19,10 @@ from rich.text import Text
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.errors import UsageError, one_line
+from wanderlust.errors import UsageError, nearest_names, one_line
 from wanderlust.evals.gate import (
     CONTRACT_STEP,
+    ORACLE,
     SPLITS,
     CheckReport,
     check_gate,
@@ -32,7 +33,7 @@ from wanderlust.evals.gate import (
 from wanderlust.evals.probe.battery import BATTERY
 from wanderlust.evals.probe.probe import Probe
 from wanderlust.evals.probe.report import ProbeReport, findings_record
-from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
+from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
 from wanderlust.tasks.selection import iter_tasks
@@ -150,7 +151,10 @@ def probe_command(
         Random seed.
     """
     resolved = resolve_environment(env)
-    own = _own_probes(more)
+    own, players = _own_probes(more), players_of(resolved.env)
+    if oracle not in players and oracle != ORACLE:
+        nearest = nearest_names(oracle, [*players], kind="players")
+        raise UsageError(f"{resolved.name} has no player {oracle!r}; {nearest}")
     tasks = draw_tasks(resolved.env, split, num_tasks, seed=seed)
     with stoppable(lambda: "stopped; nothing was kept") as progress:
         findings = asyncio.run(
@@ -167,7 +171,7 @@ def probe_command(
     if json:
         print_json({"env": resolved.target, "tasks": len(tasks), **findings_record(findings)})
     else:
-        _print_findings(resolved.name, findings, tasks=len(tasks))
+        _print_findings(resolved.name, findings, tasks=len(tasks), has_oracle=oracle in players)
     return {"nothing found": 0, "flaw found": 1, "cannot tell": CANNOT_TELL}[findings.verdict]
 
 
@@ -180,10 +184,11 @@ def _own_probes(target: str | None) -> tuple[Probe, ...]:
     return tuple(target_object)
 
 
-def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
+def _print_findings(name: str, findings: ProbeReport, *, tasks: int, has_oracle: bool) -> None:
     chance, played = findings.chance, len(findings.results)
     if findings.oracle is None:
-        print_note(f"{name} has no such oracle, so {findings.top:g} counts as the full reward")
+        why = "the oracle failed in every task" if has_oracle else f"{name} has no oracle"
+        print_note(f"{why}, so {findings.top:g} counts as the full reward")
     around = f"chance ({chance.name}) earns {chance.reward}, the oracle {findings.top:.3f}"
     failed = sum(earned.failed for earned in findings.results)
     if failed:

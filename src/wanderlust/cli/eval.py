@@ -96,6 +96,8 @@ def eval_command(
             raise
     _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
     needs_key = resolved_policy.kind == "endpoint" and answer_options.api_key is None and not policy_options.key()
+    if report_options.group_by is not None and not report.breakdown and not report.by_code:
+        print_note(f"there is no breakdown: no task has {report_options.group_by!r} in its info")
     _note_failures(report, suggest_key=needs_key)
     return 1 if report.incomplete else 0
 

@@ -105,7 +105,7 @@ class JudgeSettings:
         """A judge of one answer."""
         return Judge(
             judging.policy,
-            default_template if self.template is None else self.template.read_text(),
+            default_template if self.template is None else _read_template(self.template),
             scale="yes/no" if self.yes_no else (0, 10),
             votes=self.votes,
             cache=cache,
@@ -116,6 +116,13 @@ class JudgeSettings:
     def response_cache(self) -> JudgeResponseCache | None:
         """The cache, where one is wanted."""
         return None if self.cache is None else JudgeResponseCache(self.cache)
+
+
+def _read_template(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"cannot read --template {file}: {one_line(str(error))}") from error
 
 
 @dataclass(slots=True)

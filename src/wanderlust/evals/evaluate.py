@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wanderlust.environment import Environment, Limits
+from wanderlust.environment import Environment, Limits, declaration_error
 from wanderlust.errors import UsageError
 from wanderlust.evals.aggregation import SelfConsistency
 from wanderlust.evals.evaluation import Evaluation, Observer, open_workers
@@ -106,7 +106,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         >>> report.reward.value
         0.62
     """
-    environment = resolve_environment(env).env if isinstance(env, str) else env
+    environment = _well_declared(resolve_environment(env).env if isinstance(env, str) else env)
     if isinstance(policy, str | Path):
         policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed)).policy
     name = name or environment_name(env)
@@ -147,6 +147,13 @@ def evaluate_sync(env: Environment | str, policy: SeatPolicies | str | Path, **o
         >>> print(evaluate_sync("tictactoe", "teacher", n=30))
     """
     return run_blocking(partial(evaluate, env, policy, **options))
+
+
+def _well_declared(env: Environment) -> Environment:
+    """The same environment. UsageError for wrong seats, limits, players or rubric."""
+    if wrong := declaration_error(env):
+        raise UsageError(wrong)
+    return env
 
 
 def _evaluation_limits(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any, cast
 
@@ -69,6 +69,8 @@ class Evaluation:
     tally: VersionTally = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isfinite(self.pass_threshold):
+            raise UsageError(f"the pass threshold is {self.pass_threshold}, which is no number")
         self.tally = VersionTally(pass_threshold=self.pass_threshold, prices=self.prices, group_by=self.group_by or "")
 
     def choose_jobs(

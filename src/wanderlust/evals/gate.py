@@ -16,7 +16,7 @@ from itertools import islice
 from math import fsum
 from typing import Any
 
-from wanderlust.environment import Environment
+from wanderlust.environment import Environment, declaration_error
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
 from wanderlust.evals.probe.probe import Probe
@@ -117,7 +117,10 @@ async def check_gate(
 
     Mistakes of the environment are violations of the report, and raise nothing.
     """
-    began = time.process_time()
+    began, wrong = time.process_time(), declaration_error(env)
+    if wrong:
+        violations = [ContractViolation("declaration", wrong)]
+        return CheckReport(environment=name, tasks_played=0, violations=violations)
     splits, report = dict[str, list[Task]](), CheckReport(environment=name, tasks_played=0, violations=[])
     for split in SPLITS:
         error = listing_error(env, split)
@@ -156,6 +159,8 @@ def listing_error(env: Environment, split: str) -> str | None:
             for task in islice(env.tasks(split), MAX_TASKS_COMPARED):
                 if not isinstance(task, Task):
                     return f"gave a {type(task).__name__}, and not a wanderlust.Task"
+                if not isinstance(task.id, str):
+                    return f"gave a task whose id is {task.id!r}, and not a text"
     except UsageError:
         return None
     except WanderlustError as error:
@@ -220,12 +225,16 @@ async def _reward(
     makers, played = players_of(env), dict[str, list[Rollout]]()
     for number, (name, make) in enumerate(makers.items(), 1):
         on_progress(name, number, len(makers))
-        if name == ORACLE and env.has_oracle:
-            solved = [(task, solver) for task in tasks if (solver := env.oracle(task)) is not None]
-            played[name] = [await rollout(env, task, solver, seed=seed) for task, solver in solved]
-        else:
-            player = make()
-            played[name] = [await rollout(env, task, player, seed=seed) for task in tasks]
+        try:
+            with boundary(EnvironmentFailure):
+                if name == ORACLE and env.has_oracle:
+                    solved = [(task, solver) for task in tasks if (solver := env.oracle(task)) is not None]
+                else:
+                    solved = [(task, player) for player in [make()] for task in tasks]
+        except WanderlustError as error:
+            report.violations.append(ContractViolation("players", f"{name!r} cannot be made: {one_line(str(error))}"))
+            continue
+        played[name] = [await rollout(env, task, solver, seed=seed) for task, solver in solved]
         scores = [[score.reward] for r in played[name] if (score := _score(r)) is not None]
         if scores:
             report.players[name] = mean(scores)

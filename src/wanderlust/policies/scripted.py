@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from inspect import getsource
+from inspect import getsource, isawaitable
 from random import Random
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ class PerRolloutPolicy:
             release(key)
 
 
-Script = Callable[[Sequence[Message], Random], str | Message]
+Script = Callable[[Sequence[Message], Random], str | Message | Awaitable[str | Message]]
 
 
 class Scripted:
@@ -87,6 +87,10 @@ class Scripted:
             answer = self._script(messages, Random(f"{key}/{len(messages)}"))
         else:
             answer = self._next_line(messages, key)
+        if not isinstance(answer, str | Message) and isawaitable(answer):
+            answer = await answer
+        if not isinstance(answer, str | Message):
+            raise PolicyFailure(f"the script gave a {type(answer).__name__}, and neither a text nor a Message")
         return Completion(message=answer if isinstance(answer, Message) else assistant(answer))
 
     def release(self, key: str) -> None:

@@ -20,8 +20,12 @@ def iter_tasks(env: Environment, split: str) -> Iterator[Task]:
 
     Raises EnvironmentFailure when the environment's own code fails, and UsageError for what is no task.
     """
-    with boundary(EnvironmentFailure):
-        yield from only_tasks(env.tasks(split), f"{type(env).__name__}.tasks({split!r})")
+    where = f"{type(env).__name__}.tasks({split!r})"
+    try:
+        with boundary(EnvironmentFailure):
+            yield from only_tasks(env.tasks(split), where)
+    except EnvironmentFailure as failure:
+        raise EnvironmentFailure(f"{where}: {failure}") from failure
 
 
 def only_tasks(tasks: Iterable[object], where: str) -> Iterator[Task]:
@@ -29,6 +33,8 @@ def only_tasks(tasks: Iterable[object], where: str) -> Iterator[Task]:
     for task in tasks:
         if not isinstance(task, Task):
             raise UsageError(f"{where} gave a {type(task).__name__}, and not a wanderlust.Task")
+        if not isinstance(task.id, str):
+            raise UsageError(f"{where} gave a task whose id is {task.id!r}, and not a text")
         yield task
 
 
