@@ -20,6 +20,7 @@ from wanderlust.runner.engine import rollouts
 from wanderlust.store.filters import FilterError
 from wanderlust.store.formats import training_rows
 from wanderlust.store.store import RunStore
+from wanderlust.studio.rollouts import first_differences
 from wanderlust.tasks.curriculum.learnability import Learnability, UtilityCurriculum
 from wanderlust.tasks.curriculum.uniform import TaskPool
 from wanderlust.training.algorithms.grpo import has_signal
@@ -200,3 +201,11 @@ def test_a_judge_chooses_among_the_seats_that_learn(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         main([*words, "--json"])
     assert json.loads(capsys.readouterr().out)["ideal"]["value"] == 1.0
+
+
+def test_siblings_part_where_the_seat_that_learns_does() -> None:
+    rollouts = [paid(0.0, 1.0, learns=(False, True)) for _ in range(3)]
+    for rollout, said in zip(rollouts, (("a", "same"), ("b", "same"), ("a", "sand")), strict=True):
+        for trajectory, text in zip(rollout.trajectories, said, strict=True):
+            trajectory.turns.append(Turn(observation=(user("?"),), action=assistant(text)))
+    assert first_differences(rollouts) == [None, None, {"turn": 0, "character": 2}]
