@@ -206,7 +206,7 @@ def test_tasks_that_raise_or_are_no_tasks(capsys: pytest.CaptureFixture[str], wo
         ("Numbered", "gave a task whose id is 1, and not a text"),
         ("SeatsText", "SeatsText.seats is 'agent'"),
         ("NoSeats", "NoSeats.seats is ()"),
-        ("OneSeatTwice", "names a seat twice: a, a"),
+        ("OneSeatTwice", "names a seat twice: ('a', 'a')"),
         ("LimitsNumber", "LimitsNumber.limits is 3: it must be Limits(...)"),
         ("PlayersList", "PlayersList.players must be functions that make a policy"),
         ("PlayersMade", "PlayersMade.players must be functions that make a policy"),

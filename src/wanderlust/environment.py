@@ -341,18 +341,20 @@ class Environment(ABC):
 
 def declaration_error(env: Environment) -> str:
     """What is wrong with the attributes that an environment declares, in one line; empty where nothing is."""
-    name, seats, players = type(env).__name__, env.seats, env.players
-    if isinstance(seats, str) or not seats or not all(isinstance(seat, str) for seat in seats):
-        return f"{name}.seats is {seats!r}: it must be names in a tuple, like ('agent',)"
-    if len(set(seats)) < len(seats):
-        return f"{name}.seats names a seat twice: {', '.join(seats)}"
-    if not isinstance(env.limits, Limits):
-        return f"{name}.limits is {env.limits!r}: it must be Limits(...)"
-    if not isinstance(players, Mapping) or not all(map(callable, players.values())):
-        return f"{name}.players must be functions that make a policy, by name: {{'teacher': lambda: Scripted(...)}}"
-    if env.rubric is not None and not hasattr(env.rubric, "score"):
-        return f"{name}.rubric is a {type(env.rubric).__name__}: it must be a Rubric(...)"
-    return ""
+    if isinstance(env, type):
+        return f"{env.__name__} is a class, and no environment: make one, {env.__name__}(...)"
+    name, seats, players, rubric = type(env).__name__, env.seats, env.players, env.rubric
+    named = bool(seats) and not isinstance(seats, str) and all(isinstance(seat, str) for seat in seats)
+    makers = isinstance(players, Mapping) and all(map(callable, players.values()))
+    faults = {
+        f"{name}.seats is {seats!r}: it must be names in a tuple, like ('agent',)": not named,
+        f"{name}.seats names a seat twice: {seats!r}": named and len(set(seats)) < len(seats),
+        f"{name}.limits is {env.limits!r}: it must be Limits(...)": not isinstance(env.limits, Limits),
+        f"{name}.players must be functions that make a policy, by name: {{'teacher': lambda: Scripted()}}": not makers,
+        f"{name}.rubric is a {type(rubric).__name__}: it must be a Rubric(...)": rubric is not None
+        and not hasattr(rubric, "score"),
+    }
+    return next((line for line, wrong in faults.items() if wrong), "")
 
 
 @dataclass(frozen=True, slots=True)

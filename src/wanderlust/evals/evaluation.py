@@ -80,6 +80,8 @@ class Evaluation:
 
         Raises UsageError where there is no task, or none of the id `only`.
         """
+        if samples < 1:
+            raise UsageError(f"samples is {samples}, and must be at least 1")
         listed = iter_tasks(self.settings.env, split) if given is None else list(only_tasks(given, "tasks"))
         name = f"the split {split!r} of {self.name}"
         if only is None:
@@ -260,6 +262,8 @@ async def open_workers(
     if not isinstance(concurrency, int):
         yield concurrency
         return
+    if concurrency < 1:
+        raise UsageError(f"concurrency is {concurrency}, and must be at least 1")
     most = min(concurrency, jobs)
     if ray_workers is None:
         policies = settings.policy.values() if isinstance(settings.policy, Mapping) else [settings.policy]

@@ -313,6 +313,8 @@ def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, p
         >>> check("calculator").ok
         True
     """
+    if n < 1:
+        raise UsageError(f"n is {n}, and must be at least 1: without a task nothing is checked")
     environment = resolve_environment(env).env if isinstance(env, str) else env
     name = env if isinstance(env, str) else type(env).__name__
     probes = BATTERY if probe else None
