@@ -96,6 +96,25 @@ class RubricFunction(Fine):
     rubric = staticmethod(lambda completion: 1.0)
 
 
+class Untaught(Fine):
+    players = {"teacher": lambda: 1 / 0}
+
+
+class TeacherFails(Fine):
+    players = {"teacher": lambda: Scripted(lambda messages, rng: 1 / 0)}
+
+
+class NobodyLearns(Fine):
+    async def run(self, episode):
+        episode.agent.trajectory.trainable = False
+        await super().run(episode)
+
+
+class Empty(Fine):
+    def tasks(self, split="train"):
+        return []
+
+
 class OracleRaises(Fine):
     def oracle(self, task):
         raise ValueError("no key")
@@ -152,6 +171,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "bad", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
+
+
+FRESH = ["train", "--policy", "fresh", "--sft-episodes", "2", "--sft-steps", "1", "--steps", "1"]
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -237,6 +259,28 @@ def test_what_an_episode_does_wrongly_is_its_failure(capsys: pytest.CaptureFixtu
     assert (code, f"EnvironmentFailure x3: {said}" in err) == (1, True)
     code, out, _ = run(capsys, "check", f"bad.py:{kind}", "--no-probe", "--json")
     assert (code, said in out) == (1, True)
+
+
+def test_a_player_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "the player 'teacher' cannot be made: ZeroDivisionError: division by zero"
+    for words in (["eval", "--policy", "teacher"], ["probe", "--oracle", "teacher"], FRESH):
+        refused(capsys, [words[0], "bad.py:Untaught", *words[1:]], 1, said)
+    code, out, _ = run(capsys, "check", "bad.py:Untaught", "--json")
+    assert (code, said in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("TeacherFails", "there is nothing to train on: PolicyFailure: ZeroDivisionError"),
+        ("Silent", "no player 'oracle' to imitate"),
+        ("NobodyLearns", "there is nothing to train on: no seat of the environment learns"),
+        ("Empty", "the split 'train' is empty"),
+    ],
+)
+def test_why_there_is_nothing_to_imitate(capsys: pytest.CaptureFixture[str], kind: str, why: str) -> None:
+    code, _, err = run(capsys, FRESH[0], f"bad.py:{kind}", *FRESH[1:])
+    assert (code, why in err.splitlines()[-1]) == (2, True), err
 
 
 def test_an_oracle_that_raises_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,7 +232,7 @@ async def _reward(
                 else:
                     solved = [(task, player) for player in [make()] for task in tasks]
         except WanderlustError as error:
-            report.violations.append(ContractViolation("players", f"{name!r} cannot be made: {one_line(str(error))}"))
+            report.violations.append(ContractViolation("players", one_line(str(error))))
             continue
         played[name] = [await rollout(env, task, solver, seed=seed) for task, solver in solved]
         scores = [[score.reward] for r in played[name] if (score := _score(r)) is not None]
@@ -242,7 +242,7 @@ async def _reward(
     report.violations += _keys(env, played.get(ORACLE, []))
     try:
         report.probe = await probe_environment(env, tasks=tasks, battery=probes, seed=seed, on_probe=on_progress)
-    except UsageError as error:
+    except (UsageError, EnvironmentFailure) as error:
         report.violations.append(ContractViolation("probe", one_line(str(error), 300)))
         return
     report.episodes += sum(len(one.by_task) + one.failed for one in report.probe.results)
