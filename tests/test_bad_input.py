@@ -104,6 +104,11 @@ class TeacherFails(Fine):
     players = {"teacher": lambda: Scripted(lambda messages, rng: 1 / 0)}
 
 
+class SameIds(Fine):
+    def tasks(self, split="train"):
+        return [Task(id="same", prompt=(user(f"{n}?"),), answer="1") for n in range(3)]
+
+
 class NobodyLearns(Fine):
     async def run(self, episode):
         episode.agent.trajectory.trainable = False
@@ -274,6 +279,7 @@ def test_a_player_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str
     [
         ("TeacherFails", "there is nothing to train on: PolicyFailure: ZeroDivisionError"),
         ("Silent", "no player 'oracle' to imitate"),
+        ("SameIds", "two different tasks have the id 'same'"),
         ("NobodyLearns", "there is nothing to train on: no seat of the environment learns"),
         ("Empty", "the split 'train' is empty"),
     ],
