@@ -262,9 +262,9 @@ def answer_folders(system: Path = Path("/usr")) -> tuple[Path, ...]:
     roots |= {place.resolve() for place in system.glob("lib*/python3*/*-packages")}
     roots |= {place.resolve() for place in system.glob("local/lib*/python3*/*-packages")}
     packages = {(root / name).resolve() for root in roots for name in ANSWER_PACKAGES}
-    found = {place for place in packages if place.is_dir() and place.is_relative_to(system)}
+    found = {place for place in packages if place.is_relative_to(system) and os.path.isdir(place)}
     sources = system / "src"
-    if sources.is_dir():  # where images keep the code that they run
+    if os.path.isdir(sources):  # where images keep the code that they run
         found = {place for place in found if not place.is_relative_to(sources)} | {sources}
     return tuple(sorted(found))
 
