@@ -85,7 +85,7 @@ class FolderOptions:
     out: Path | None = None
     """Folder that keeps every rollout."""
     accept_changes: bool = False
-    """Go on in --out although code, rubric, tasks or settings have changed; figures are then shown for each version."""
+    """Go on in --out although code, rubric, tasks, policy or settings have changed; figures are then shown for each."""
 
 
 @Parameter(name="*")

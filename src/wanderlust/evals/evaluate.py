@@ -76,8 +76,8 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         rubric: Scores the rollouts. Default: the environment's rubric.
         out: Folder that keeps the rollouts and the report.
         resume: Whether `out` may hold the same evaluation already, which then goes on. Else it must be new.
-        accept_changes: Whether an evaluation goes on whose code, rubric, tasks or settings have changed since; the
-            report then has figures for each version, and none of both.
+        accept_changes: Whether an evaluation goes on whose code, rubric, tasks, policy or settings have changed since;
+            the report then has figures for each version, and none of both.
         concurrency: Rollouts at once, or the workers that play them.
         ray_workers: Number of Ray workers that play, sharing `concurrency` (needs the extra `ray`).
         ray_address: `HOST:PORT` of their cluster. Default: processes of this machine.
