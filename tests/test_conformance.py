@@ -11,7 +11,8 @@ import pytest
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.tictactoe import TicTacToe, TicTacToeDuel, tictactoe_teacher
 from wanderlust.policies.scripted import Scripted
-from wanderlust.testing import ContractViolation, check_environment
+from wanderlust.tasks.registry import load_environment
+from wanderlust.testing import EPISODES_PER_TASK, HOSTILE_ANSWERS, ContractViolation, check_environment
 from wanderlust.types import Task, user
 
 
@@ -145,6 +146,14 @@ def test_each_broken_promise_is_found(env: Environment, rules: set[str]) -> None
 
 def test_a_policy_that_fails_is_not_the_environments_fault() -> None:
     assert asyncio.run(check_environment(Fine(), Scripted([]))) == []
+
+
+def test_every_episode_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    env = load_environment("calculator")
+    asyncio.run(check_environment(env, count=2, on_episode=lambda played, of: told.append((played, of))))
+    assert [played for played, _ in told] == [*range(1, len(told) + 1)]
+    assert {of for _, of in told} == {len(told)} == {2 * EPISODES_PER_TASK + len(HOSTILE_ANSWERS)}
 
 
 def test_findings_read_as_one_line() -> None:

@@ -12,10 +12,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from wanderlust import Mixture, check
 from wanderlust.environment import Activity, Environment, Limits, track
-from wanderlust.errors import PolicyFailure, StopEpisode
-from wanderlust.evals.evaluate import evaluate
+from wanderlust.errors import PolicyFailure, StopEpisode, UsageError
+from wanderlust.evals.evaluate import evaluate, evaluate_sync
 from wanderlust.evals.evaluation import play_jobs
+from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner import watchdog
 from wanderlust.runner.engine import RolloutSettings, rollout_jobs
@@ -88,6 +90,45 @@ def test_tasks_that_cannot_be_played_are_named():
     assert find_faulty_tasks(bad).keys() == {2, 3}
     assert find_faulty_tasks(bad)[2].startswith("task 'b' is not plain data")
     assert "'a'" in find_faulty_tasks(bad)[3]
+
+
+def test_given_tasks_that_are_none_are_one_line():
+    with pytest.raises(UsageError, match=r"^tasks gave a dict, and not a wanderlust\.Task$"):
+        asyncio.run(evaluate(Asks(), Scripted(["x"]), tasks=[{"id": "a"}]))
+
+
+SAYS = Scripted(["x"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"env": Asks}, "Asks is a class, and no environment"),
+        ({"policy": Scripted}, "Scripted is no policy"),
+        ({"policy": lambda messages, rng: "x"}, "a function is no policy"),
+        ({"policy": None}, "a NoneType is no policy"),
+        ({"policy": {}}, "nobody plays the seat 'agent'"),
+        ({"policy": {"agent": SAYS, "b": SAYS}}, "no seat 'b' in Asks"),
+        ({"seats": {"agent": Scripted}}, "Scripted is no policy"),
+        ({"rubric": lambda completion: 1.0}, "the rubric is a function"),
+        ({"samples": 0}, "samples is 0"),
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"max_cost": float("nan"), "prices": TokenPrices(input=1.0, output=1.0)}, "max_cost is nan"),
+        ({"pass_threshold": float("nan")}, "the pass threshold is nan"),
+    ],
+)
+def test_arguments_that_cannot_be_are_one_line(given, said):
+    with pytest.raises(UsageError, match=f"^{said}"):
+        evaluate_sync(**{"env": Asks(), "policy": SAYS, "tasks": TASKS, "progress": False} | given)
+
+
+def test_a_bound_that_is_no_number_and_a_check_of_nothing_are_refused():
+    with pytest.raises(UsageError, match="timeout is nan"):
+        Limits(timeout=float("nan"))
+    with pytest.raises(UsageError, match="n is 0"):
+        check(Asks(), n=0)
+    with pytest.raises(UsageError, match="weights above 0"):
+        Mixture({Asks(): float("nan")})
 
 
 def test_what_is_not_plain_data_is_kept_as_a_failure_and_the_rest_as_it_is(tmp_path):

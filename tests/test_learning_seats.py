@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
 
 import pytest
 
+from wanderlust import check, compare, evaluate_sync, load_run
+from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode
 from wanderlust.evals.accumulator import report_of_groups
+from wanderlust.evals.report import budget_outcomes
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
+from wanderlust.store.filters import FilterError
+from wanderlust.store.formats import training_rows
+from wanderlust.store.store import RunStore
+from wanderlust.studio.rollouts import first_differences
 from wanderlust.tasks.curriculum.learnability import Learnability, UtilityCurriculum
 from wanderlust.tasks.curriculum.uniform import TaskPool
 from wanderlust.training.algorithms.grpo import has_signal
 from wanderlust.training.loop import rollout_metrics
 from wanderlust.training.warmup import play_teacher
-from wanderlust.types import Group, Policy, Rollout, Score, Task, Trajectory, user
+from wanderlust.types import Group, Message, Policy, Rollout, Score, Task, Trajectory, Turn, assistant, user
 
 
 class Questions(Environment):
@@ -107,3 +118,94 @@ def test_curricula_see_what_the_learning_seats_were_paid(rollouts: list[Rollout]
     curriculum = UtilityCurriculum(pool=TaskPool.of([Task(id="t")]), seed=0, settings=Learnability())
     curriculum.observe(Group(task=Task(id="t"), rollouts=rollouts))
     assert (curriculum.task_stats["t"].rate, curriculum.task_stats["t"].spread) == (rate, spread)
+
+
+def adds(messages: Sequence[Message], _rng: Random) -> str:
+    """The sum that is asked for; a customer says anything."""
+    words = messages[-1].content.split()
+    return str(int(words[0]) + int(words[2])) if len(words) == 3 else "Add them, please."
+
+
+def adds_to_even(messages: Sequence[Message], rng: Random) -> str:
+    """Right in the even tasks alone."""
+    return adds(messages, rng) if messages[-1].content.split()[0][-1] in "02468" else "nothing"
+
+
+class Simulated(Environment):
+    """The first seat is a customer who never earns anything and does not learn; the second is paid for its sums."""
+
+    seats = ("customer", "seller")
+    players = {"honest": lambda: Scripted(adds)}  # noqa: RUF012
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        first = 100 if split == "train" else 200
+        return [Task(id=f"{n}", info={"a": n, "b": 3 * n - 7}) for n in range(first, first + 8)]
+
+    async def run(self, episode: Episode) -> None:
+        customer, seller = (episode.agents[seat] for seat in self.seats)
+        customer.trajectory.trainable = False
+        await customer.act(user("Ask."))
+        a, b = episode.task.info["a"], episode.task.info["b"]
+        said = await seller.act(user(f"{a} + {b}"))
+        episode.reward("right", float(said.content == str(a + b)), "seller")
+        episode.reward("polite", 0.0, "customer")
+
+    def oracle(self, task: Task) -> Policy:
+        return Scripted([str(task.info["a"] + task.info["b"])])
+
+
+def test_stored_figures_are_those_of_the_first_seat_that_learns(tmp_path: Path) -> None:
+    report = evaluate_sync(Simulated(), Scripted(adds_to_even), samples=2, out=tmp_path / "a", progress=False)
+    evaluate_sync(Simulated(), "honest", samples=2, out=tmp_path / "b", progress=False)
+    compared = compare(tmp_path / "a", tmp_path / "b")
+    assert (compared.first.value, compared.second.value) == (0.5, 1.0) == (report.rewards["seller"].value, 1.0)
+    assert {row.reward for row in report.task_rows} == {0.0, 1.0}
+    with load_run(tmp_path / "a") as run:
+        assert len(run.rollouts("reward == 1")) == len(run.rollouts("parts.right == 1")) == 8
+        with pytest.raises(FilterError, match=r"no field .parts\.polite"):
+            run.rollouts("parts.polite == 0")
+    turn = Turn(observation=(user("?"),), action=assistant("a"), usage={"prompt_tokens": 2, "completion_tokens": 1})
+    one = paid(0.0, 1.0, learns=(False, True))
+    one.trajectories[1].turns.append(turn)
+    ((spent,), unknown) = budget_outcomes([one], "tokens")
+    assert (spent.passed, spent.spent, unknown) == (True, 3.0, 0)
+
+
+def test_each_seat_is_chosen_for_training_by_its_own_reward(tmp_path: Path) -> None:
+    evaluate_sync(Simulated(), Scripted(adds_to_even), out=tmp_path / "a", progress=False)
+    with RunStore.read(tmp_path / "a" / "rollouts.db") as reader:
+        rows = list(training_rows(reader, "sft", min_reward=1.0))
+        assert len(list(training_rows(reader, "sft", min_reward=0.0))) == 8
+    assert [(row["seat"], row["reward"]) for row in rows] == [("seller", 1.0)] * 4
+    with RunStore.create(tmp_path / "both.db") as store:
+        store.add([Group(task=Task(id="t"), rollouts=[paid(0.0, 1.0)])], stage="eval", step=0, env="e")
+        assert [row["seat"] for row in training_rows(store, "sft", min_reward=1.0)] == ["s1"]
+
+
+def test_the_gate_judges_the_seat_that_learns() -> None:
+    report = check(Simulated())
+    assert report.ok, str(report)
+    assert {name: one.value for name, one in report.players.items()} == {"honest": 1.0, "oracle": 1.0}
+    assert report.probe is not None
+    assert (report.probe.oracle.reward.value, report.probe.chance.reward.value) == (1.0, 0.0)
+
+
+def lenient(messages: Sequence[Message], _rng: Random) -> str:
+    """A judge that likes everything."""
+    return '{"reason": "fine", "score": 10}'
+
+
+def test_a_judge_chooses_among_the_seats_that_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    here = "test_learning_seats"
+    words = ["judge", "gap", f"{here}:Simulated", "--policy", "honest", "--judge", f"{here}:lenient", "--samples", "2"]
+    with pytest.raises(SystemExit):
+        main([*words, "--json"])
+    assert json.loads(capsys.readouterr().out)["ideal"]["value"] == 1.0
+
+
+def test_siblings_part_where_the_seat_that_learns_does() -> None:
+    rollouts = [paid(0.0, 1.0, learns=(False, True)) for _ in range(3)]
+    for rollout, said in zip(rollouts, (("a", "same"), ("b", "same"), ("a", "sand")), strict=True):
+        for trajectory, text in zip(rollout.trajectories, said, strict=True):
+            trajectory.turns.append(Turn(observation=(user("?"),), action=assistant(text)))
+    assert first_differences(rollouts) == [None, None, {"turn": 0, "character": 2}]

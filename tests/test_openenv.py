@@ -188,11 +188,15 @@ def test_an_environment_for_several_is_refused() -> None:
         EnvironmentServer(KuhnPoker(), token=TOKEN)
 
 
-def test_the_command_serves() -> None:
-    command = [sys.executable, "-m", "wanderlust.cli.main", "serve-env", "calculator", "--port", "0"]
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["for people", "json"])
+def test_the_command_serves(more: list[str]) -> None:
+    command = [sys.executable, "-m", "wanderlust.cli.main", "serve-env", "calculator", "--port", "0", *more]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        url, token = server.stdout.readline().strip(), server.stdout.readline().split()[-1]
+        if more:
+            url, token = json.loads("".join(server.stdout.readline() for _ in range(4))).values()
+        else:
+            url, token = server.stdout.readline().strip(), server.stdout.readline().split()[-1]
 
         async def play() -> dict[str, Any]:
             given = {"Authorization": f"Bearer {token}"}

@@ -5,28 +5,36 @@ import random
 import shutil
 import subprocess
 import sys
+from copy import deepcopy
 from functools import partial
 
 import pytest
+import torch
 
+from serving import MODEL, TOKENIZER
 from wanderlust import (
+    Endpoint,
     Environment,
     Limits,
+    LocalPolicy,
     Reward,
     Rubric,
     Scripted,
     Task,
+    assistant,
     check,
     evaluate_sync,
     load_environment,
     load_run,
     user,
 )
+from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare
 from wanderlust.store.provenance import provenance_of, read_lock
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
+from wanderlust.types import Completion
 
 ENV = """
 from pathlib import Path
@@ -78,6 +86,7 @@ def test_every_changed_byte_of_code_data_and_settings_is_refused(files, tmp_path
         with pytest.raises(UsageError, match=r"^run: .*changed since this run began") as refusal:
             evaluate_sync(env, "hi", out="run", progress=False)
         assert name in str(refusal.value)
+        assert "(--accept-changes, or accept_changes=True)" in str(refusal.value)
         assert "\n" not in str(refusal.value)
         (tmp_path / name).write_bytes(body)
         refused += 1
@@ -136,6 +145,103 @@ def test_accepted_changes_give_two_figures_and_no_common_one(tmp_path, monkeypat
     assert str(both).count("made by") == 2
     with pytest.raises(UsageError, match="2 versions"):
         compare(out, out)
+
+
+class Says:
+    """A policy of one's own."""
+
+    def __init__(self, word):
+        self.word = word
+
+    async def complete(self, messages, tools=(), *, key=""):
+        return Completion(message=assistant(self.word))
+
+
+def named(url="http://127.0.0.1:1/v1", model="m", **options):
+    return Endpoint(url, model=model, **options)
+
+
+def low(messages, rng):
+    return "low"
+
+
+def high(messages, rng):
+    return "high"
+
+
+def made_by(policy):
+    return provenance_of(Paid(1.0), policy=policy).digest
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Scripted(["a"]), Scripted(["b"])),
+        (Scripted(low), Scripted(high)),
+        (Scripted(["a"]), {"agent": Scripted(["a"])}),
+        (Says("a"), Says("b")),
+        (Says("a"), Scripted(["a"])),
+        (named(), named(model="other")),
+        (named(), named("http://127.0.0.1:2/v1")),
+        (named(), named(temperature=0.5)),
+        (named(), named(extra_body={"top_p": 0.5})),
+    ],
+)
+def test_another_policy_is_another_digest(first, second):
+    assert made_by(first) != made_by(second)
+
+
+def test_connections_and_keys_of_a_policy_do_not_count():
+    same = [named(), named(concurrency=3), named(timeout=9.0), named(api_key="k"), named("http://127.0.0.1:1/v1?k=1")]
+    assert len(set(map(made_by, same))) == 1
+    assert made_by(Scripted(low)) == made_by(Scripted(low))
+
+
+def test_weights_that_have_learnt_are_another_policy():
+    model = deepcopy(MODEL)
+    policy = LocalPolicy.of(model, TOKENIZER)
+    before = made_by(policy)
+    assert made_by(LocalPolicy.of(deepcopy(MODEL), TOKENIZER)) == before != made_by(policy.greedy())
+    with torch.no_grad():
+        next(model.parameters()).add_(1e-3)
+    assert made_by(policy) != before
+
+
+def test_another_policy_in_the_same_folder_is_refused(tmp_path):
+    play = partial(evaluate_sync, Paid(1.0), out=tmp_path / "run", progress=False)
+    first = play(policy=Scripted(["a"]))
+    assert play(policy=Scripted(["a"])).reward == first.reward
+    with pytest.raises(UsageError, match="the policy has changed since this run began"):
+        play(policy=Scripted(["b"]))
+
+
+def test_an_edited_script_of_a_policy_is_refused(files, tmp_path, capsys):
+    bot = tmp_path / f"{files}_bot.py"
+    bot.write_text("def bot(messages, rng):\n    return 'a'\n")
+
+    def evaluate(*more):
+        with pytest.raises(SystemExit) as end:
+            main(["eval", f"{files}.py:Echo", "--policy", f"{bot.name}:bot", "--out", "run", *more])
+        return end.value.code or 0, capsys.readouterr().err
+
+    assert evaluate()[0] == evaluate()[0] == 0
+    bot.write_text("def bot(messages, rng):\n    return 'b'\n")
+    code, line = evaluate()
+    assert (code, bot.name in line) == (2, True)
+    assert evaluate("--accept-changes")[0] == 0
+
+
+def test_versions_stay_apart_when_they_are_scored_again(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    evaluate_sync(Paid(1.0), Scripted(["hi"]), out=out, progress=False)
+    monkeypatch.setattr(Paid, "works", True)
+    evaluate_sync(Paid(3.0), Scripted(["hi"]), out=out, progress=False, accept_changes=True)
+    (tmp_path / "loud.py").write_text("def loud(completion):\n    return 1.0\n")
+    with pytest.raises(SystemExit):
+        main(["rescore", str(out), "--rubric", f"{tmp_path / 'loud.py'}:loud", "--json"])
+    body = json.loads(capsys.readouterr().out)
+    assert (body["comparison"], body["report"]["rewards"]) == (None, {})
+    assert [one["rewards"]["agent"]["value"] for one in body["report"]["by_code"].values()] == [1.0, 1.0]
 
 
 def test_a_lock_is_enough_to_make_the_run_again(files, tmp_path):

@@ -91,17 +91,18 @@ def test_fewer_rollouts_than_that_are_reported_as_ever() -> None:
 
 
 def test_what_has_finished_is_kept_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    works = False
+
     async def ask(url: str) -> Any:
+        nonlocal works
         env, policy = SingleTurnEnvironment(tasks(40)), Endpoint(url, "m")
-        return await evaluate(env, policy, out=tmp_path / "run", progress=False)
-
-    async def ask_refused(url: str) -> None:
         with pytest.raises(PolicyRefused):
-            await ask(url)
+            await evaluate(env, policy, out=tmp_path / "run", progress=False)
+        assert len(RunStore.read(tmp_path / "run" / "rollouts.db").rollouts()) >= 4
+        works = True
+        return await evaluate(env, Endpoint(url, "m", api_key="k"), out=tmp_path / "run", progress=False)
 
-    served(lambda n, body: refuse(401), ask_refused)
-    assert len(RunStore.read(tmp_path / "run" / "rollouts.db").rollouts()) >= 4
-    report, _ = served(lambda n, body: web.json_response(GOOD), ask)
+    report, _ = served(lambda n, body: web.json_response(GOOD) if works else refuse(401), ask)
     assert (report.played, report.scored) == (40, 40)
 
 

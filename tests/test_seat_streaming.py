@@ -13,13 +13,16 @@ import pytest
 
 from serving import MODEL, TOKENIZER
 from wanderlust.environment import Agent
+from wanderlust.errors import UsageError
 from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.scripted import Scripted
 from wanderlust.serving import seat_stream
 from wanderlust.serving.agent_api import AgentAPI
+from wanderlust.serving.chat_api import parse_seat_request
 from wanderlust.serving.http import AgentServer
 from wanderlust.serving.openai_client import Client
+from wanderlust.serving.responses_api import parse_responses_request
 from wanderlust.types import Completion, ToolCall, assistant
 
 openai = pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[agents]'")
@@ -281,6 +284,45 @@ def test_one_call_at_a_time_is_refused_by_name_unless_it_is_ignored():
     assert asyncio.run(go()).choices[0].message.content == "fine"
 
 
+CHAT_OPTIONS = {
+    "stop": ["Observation:"],
+    "max_tokens": 5,
+    "max_completion_tokens": 5,
+    "tool_choice": "required",
+    "logprobs": True,
+    "top_logprobs": 2,
+    "functions": [{"name": "look"}],
+    "function_call": "auto",
+    "logit_bias": {"1": 5},
+    "modalities": ["text", "audio"],
+    "audio": {"voice": "a", "format": "wav"},
+    "web_search_options": {"user_location": None},
+    "n": 2,
+}
+RESPONSE_OPTIONS = {
+    "max_output_tokens": 5,
+    "tool_choice": {"type": "function", "name": "look"},
+    "top_logprobs": 2,
+    "max_tool_calls": 1,
+    "conversation": "c",
+    "prompt": {"id": "p"},
+}
+
+
+@pytest.mark.parametrize(
+    ("parse", "name", "value"),
+    [(parse_seat_request, *one) for one in CHAT_OPTIONS.items()]
+    + [(parse_responses_request, *one) for one in RESPONSE_OPTIONS.items()],
+)
+def test_what_no_seat_can_honour_is_refused_by_name(parse, name, value):
+    body = {"messages": ASKED, "input": "x", "temperature": 0.5, "top_p": 0.9, "seed": 3}
+    assert parse(body).messages
+    with pytest.raises(UsageError, match=f"`{name}`"):
+        parse({**body, name: value})
+    if name != "n":
+        assert parse({**body, name: value}, ignored={name}).messages
+
+
 def test_what_the_policy_said_of_tokens_reaches_the_program_and_the_rest_reads_as_nothing():
     class Counts:
         async def complete(self, messages, tools=(), *, key=""):
@@ -293,10 +335,16 @@ def test_what_the_policy_said_of_tokens_reaches_the_program_and_the_rest_reads_a
         assert getattr(answer.choices[0].message, "reasoning_content", None) is None
         return usage.prompt_tokens_details, usage.completion_tokens_details
 
+    async def response_details(client):
+        usage = (await client.responses.create(model="m", input="x")).usage
+        return usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens
+
     async def go():
         agent = Agent(Counts(), key="k")
         look_alike = Client(agent)
         async with openai_client(agent) as sdk:
+            for client in (look_alike, sdk):
+                assert await response_details(client) == (5, 3)
             return [await details(client, ASKED * n) for client in (look_alike, sdk) for n in (1, 2)]
 
     for (read, written), nothing in zip(*[iter(asyncio.run(go()))] * 2, strict=True):

@@ -44,6 +44,10 @@ def test_a_game_is_scored_and_kept(tmp_path):
         names = {one["name"]: one for one in offered["environments"]}
         assert names["tictactoe"]["opponent"] == "possible"
         assert names["kuhn"]["opponent"] == "needed"
+        assert names["calculator"]["opponent"] == "none"
+        assert {one["name"] for one in offered["environments"] if one["opponent"] == "possible"} == {"tictactoe"}
+        assert "oracle" in names["life"]["players"]
+        assert "oracle" not in names["kuhn"]["players"]
         assert names["life"]["world"] is True
         listed = client.said("/api/play/tasks?env=tictactoe&split=eval&limit=3")
         assert len(listed["tasks"]) == 3

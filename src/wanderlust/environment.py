@@ -20,7 +20,7 @@ from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, Wanderlust
 from wanderlust.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
 from wanderlust.limits import Spending, cut_text
 from wanderlust.types import (
-    Completion,  # noqa: F401  # of the examples
+    Completion,
     Message,
     OnText,
     Policy,
@@ -171,6 +171,8 @@ class Agent:
                     completion = await self.policy.complete_streaming(on_text, context, tools, key=self.key)
                 else:
                     completion = await self.policy.complete(context, tools, key=self.key)
+                if not isinstance(completion, Completion):
+                    raise PolicyFailure(f"the policy gave a {type(completion).__name__}, and not a Completion")
         except WanderlustError as cut:
             self.interruption = cut
             raise
@@ -228,9 +230,15 @@ class Episode:
     def reward(self, name: str, value: float, seat: str = "agent") -> None:
         """Add to the environment-side reward `name`; the rubric decides what it is worth.
 
-        The seat's latest turn earned it: algorithms that credit turn by turn go by that.
+        The seat's latest turn earned it: algorithms that credit turn by turn go by that. Raises UsageError for a seat
+        that there is not, and for what is no number.
         """
-        self.rewards[seat][name] = self.rewards[seat].get(name, 0.0) + value
+        if seat not in self.rewards:
+            raise UsageError(f"there is no seat {seat!r} to reward; there are: {', '.join(self.rewards)}")
+        try:
+            self.rewards[seat][name] = self.rewards[seat].get(name, 0.0) + value
+        except TypeError:
+            raise UsageError(f"the reward {name!r} is {value!r}, which is no number") from None
         trajectory = self.agents[seat].trajectory
         paid, turns = trajectory.rewards, len(trajectory.turns)
         if turns:
@@ -329,6 +337,24 @@ class Environment(ABC):
     def has_exact(self) -> bool:
         """Whether `exact` is defined."""
         return type(self).exact is not Environment.exact
+
+
+def declaration_error(env: Environment) -> str:
+    """What is wrong with the attributes that an environment declares, in one line; empty where nothing is."""
+    if isinstance(env, type):
+        return f"{env.__name__} is a class, and no environment: make one, {env.__name__}(...)"
+    name, seats, players, rubric = type(env).__name__, env.seats, env.players, env.rubric
+    named = bool(seats) and not isinstance(seats, str) and all(isinstance(seat, str) for seat in seats)
+    makers = isinstance(players, Mapping) and all(map(callable, players.values()))
+    faults = {
+        f"{name}.seats is {seats!r}: it must be names in a tuple, like ('agent',)": not named,
+        f"{name}.seats names a seat twice: {seats!r}": named and len(set(seats)) < len(seats),
+        f"{name}.limits is {env.limits!r}: it must be Limits(...)": not isinstance(env.limits, Limits),
+        f"{name}.players must be functions that make a policy, by name: {{'teacher': lambda: Scripted()}}": not makers,
+        f"{name}.rubric is a {type(rubric).__name__}: it must be a Rubric(...)": rubric is not None
+        and not hasattr(rubric, "score"),
+    }
+    return next((line for line, wrong in faults.items() if wrong), "")
 
 
 @dataclass(frozen=True, slots=True)

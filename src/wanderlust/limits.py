@@ -44,7 +44,7 @@ class Limits:
         """Raises UsageError for a bound below its least value."""
         for name, value in self.given().items():
             least = MIN_TOOL_CHARS if name == "max_tool_chars" else 1 if name.endswith(("turns", "tokens")) else 0
-            if value < least:
+            if not value >= least:  # nan is no bound
                 raise UsageError(f"the limit {name} is {value:g}: it must be at least {least}")
 
     def given(self) -> dict[str, float]:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import isfinite
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.environment import Environment, Limits
-from wanderlust.errors import EnvironmentFailure, UsageError, one_line
+from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.openai_types import message_to_wire
 from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
@@ -66,7 +66,11 @@ class ContractViolation:
 
 
 async def check_environment(
-    env: Environment, policy: Policy | None = None, *, count: int = 4
+    env: Environment,
+    policy: Policy | None = None,
+    *,
+    count: int = 4,
+    on_episode: Callable[[int, int], None] = lambda played, of: None,
 ) -> list[ContractViolation]:
     """Play a few tasks several times over; return one finding per broken promise, none when all is well.
 
@@ -76,14 +80,15 @@ async def check_environment(
     Where the environment has an `oracle(task)`, a policy that masters the task, it must score higher than garbage does.
 
     `policy` must answer the same for the same conversation and key. Without one, random short texts are the answers,
-    which may not get far into the game.
+    which may not get far into the game. `on_episode` gets the number of episodes played, and of those to play at most.
     """
     findings, tasks = [*_tasks(env)], (_listed(env, "train") or _listed(env, "eval"))[:count]
     talker = policy or Scripted(_babble)
+    episodes = _Episodes(env, on_episode, EPISODES_PER_TASK * len(tasks) + len(HOSTILE_ANSWERS))
     before = [_encoded(task) for task in tasks]
-    alone = [await _play(env, task, talker) for task in tasks]
-    again = [await _play(env, task, talker) for task in tasks]
-    concurrent = await asyncio.gather(*(_play(env, task, _Hesitant(talker)) for task in tasks))
+    alone = [await episodes.play(task, talker) for task in tasks]
+    again = [await episodes.play(task, talker) for task in tasks]
+    concurrent = await asyncio.gather(*(episodes.play(task, _Hesitant(talker)) for task in tasks))
     played = [rollout for rollout in alone if rollout.status is not Status.ERROR]
     if played and not any(one.turns for rollout in played for one in rollout.trajectories):
         findings.append(ContractViolation("turns", "no agent ever took a turn: is an `await` missing in `run`?"))
@@ -98,10 +103,10 @@ async def check_environment(
         if _encoded(task) != was:
             findings.append(ContractViolation("mutation", f"playing changed the info of task {task.id!r}"))
     for one in alone:
-        findings += await _replayed(env, one)
-    findings += await _check_oracle(env, tasks)
+        findings += await _replayed(episodes, one)
+    findings += await _check_oracle(episodes, tasks)
     for task, answer in product(tasks[:1], HOSTILE_ANSWERS):
-        result = await _play(env, task, _always(answer))
+        result = await episodes.play(task, _always(answer))
         answer_text = repr(answer.content[:40]) if answer.content else "an empty message"
         findings += _failure_violation(result, "hostile", f"answered {answer_text}")
     return findings
@@ -158,26 +163,34 @@ def _failure_violation(result: Rollout, rule: str, where: str) -> Iterator[Contr
         yield ContractViolation("timeout", f"{where}: no end within the time limit")
 
 
-async def _replayed(env: Environment, first: Rollout) -> list[ContractViolation]:
+async def _replayed(episodes: _Episodes, first: Rollout) -> list[ContractViolation]:
     """Findings about replaying a record."""
     if first.status is Status.ERROR or not first.trajectories:
         return []
-    again = await _play(env, first.task, Recorded(first))
+    again = await episodes.play(first.task, Recorded(first))
     if _fingerprint(again) == _fingerprint(first):
         return []
     why = again.error or "the record and its replay differ"
     return [ContractViolation("replay", f"task {first.task.id!r}: {why}")]
 
 
-async def _check_oracle(env: Environment, tasks: Sequence[Task]) -> list[ContractViolation]:
+async def _check_oracle(episodes: _Episodes, tasks: Sequence[Task]) -> list[ContractViolation]:
     """Findings about the rewards of an oracle and of garbage."""
-    oracles = [(task, policy) for task in tasks if (policy := env.oracle(task)) is not None]
+    oracles = list[tuple[Task, Policy]]()
+    for task in tasks:
+        try:
+            with boundary(EnvironmentFailure):
+                policy = episodes.env.oracle(task)
+        except WanderlustError as error:
+            return [ContractViolation("oracle", f"oracle(task) raises for task {task.id!r}: {one_line(str(error))}")]
+        if policy is not None:
+            oracles.append((task, policy))
     if not oracles:
         return []
-    best = [await _play(env, task, policy) for task, policy in oracles]
-    worst = [await _play(env, task, _always(GARBAGE_TEXT)) for task, _ in oracles]
+    best = [await episodes.play(task, policy) for task, policy in oracles]
+    worst = [await episodes.play(task, _always(GARBAGE_TEXT)) for task, _ in oracles]
     high, low = (
-        sum(next((seat.score.reward for seat in one.trajectories if seat.score is not None), 0.0) for one in played)
+        sum(seat.score.reward for one in played if (seat := one.main_trajectory) is not None and seat.score)
         / len(oracles)
         for played in (best, worst)
     )
@@ -190,11 +203,28 @@ def _always(answer: str | Message) -> Scripted:
     return Scripted(lambda _messages, _rng: answer)
 
 
-async def _play(env: Environment, task: Task, policy: Policy) -> Rollout:
-    turns, timeout = env.limits.max_turns, env.limits.timeout
-    seconds = min(timeout or CHECK_EPISODE_SECONDS, CHECK_EPISODE_SECONDS)
-    limits = replace(env.limits, max_turns=min(turns, 32), timeout=seconds)
-    return await rollout(env, task, policy, limits=limits)
+EPISODES_PER_TASK = 6
+"""Alone twice, concurrently, replayed, by the oracle, by garbage."""
+
+
+@dataclass(slots=True)
+class _Episodes:
+    """Plays short episodes and counts them."""
+
+    env: Environment
+    on_episode: Callable[[int, int], None]
+    of: int
+    """Episodes to play at most."""
+    played: int = 0
+
+    async def play(self, task: Task, policy: Policy) -> Rollout:
+        bounds = self.env.limits
+        seconds = min(bounds.timeout or CHECK_EPISODE_SECONDS, CHECK_EPISODE_SECONDS)
+        limits = replace(bounds, max_turns=min(bounds.max_turns, 32), timeout=seconds)
+        result = await rollout(self.env, task, policy, limits=limits)
+        self.played += 1
+        self.on_episode(self.played, self.of)
+        return result
 
 
 class _Hesitant:

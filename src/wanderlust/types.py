@@ -245,6 +245,15 @@ class Rollout:
         (only,) = self.trajectories
         return only
 
+    @property
+    def main_trajectory(self) -> Trajectory | None:
+        """The scored trajectory that figures of one seat are of: the first that learns, or the first where none does.
+
+        None where nothing was scored.
+        """
+        learning = [t for t in self.trajectories if t.trainable] or self.trajectories
+        return next((t for t in learning if t.score is not None), None)
+
 
 @dataclass(slots=True, kw_only=True)
 class Group:

@@ -3,7 +3,8 @@
 import { createElement } from "react"
 import { renderToStaticMarkup } from "react-dom/server"
 import { beforeAll, describe, expect, test, vi } from "vitest"
-import type { Field, Metrics } from "../src/api/types"
+import { mainSeat } from "../src/api/seat"
+import type { Field, Metrics, Trajectory } from "../src/api/types"
 import { briefly, room } from "../src/charts/axis"
 import { panels, short, unitOf } from "../src/charts/panels"
 import { dashes, linesOf } from "../src/charts/series"
@@ -305,4 +306,17 @@ describe("the fields that the filter offers", () => {
     ["reward < 1 and ", "reward < 1 and parts.format "],
     ["not (form", "not (parts.format "],
   ])("%j becomes %j", (draft, whole) => expect(completed(draft, field("parts.format"))).toBe(whole))
+})
+
+describe("the seat that figures are of", () => {
+  const seat = (name: string, trainable: boolean) => ({ seat: name, trainable }) as Trajectory
+
+  test.each([
+    [[seat("customer", false), seat("seller", true)], "seller"],
+    [[seat("first", true), seat("second", true)], "first"],
+    [[seat("user", false)], "user"],
+    [[], undefined],
+  ])("is the first that learns", (trajectories, name) => {
+    expect(mainSeat({ trajectories })?.seat).toBe(name)
+  })
 })

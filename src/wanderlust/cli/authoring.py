@@ -19,12 +19,21 @@ from rich.text import Text
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.errors import UsageError, one_line
-from wanderlust.evals.gate import SPLITS, CheckReport, check_gate, draw_tasks, listing_error, probe_environment
+from wanderlust.errors import UsageError, nearest_names, one_line
+from wanderlust.evals.gate import (
+    CONTRACT_STEP,
+    ORACLE,
+    SPLITS,
+    CheckReport,
+    check_gate,
+    draw_tasks,
+    listing_error,
+    probe_environment,
+)
 from wanderlust.evals.probe.battery import BATTERY
 from wanderlust.evals.probe.probe import Probe
 from wanderlust.evals.probe.report import ProbeReport, findings_record
-from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
+from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
 from wanderlust.tasks.selection import iter_tasks
@@ -72,7 +81,9 @@ def check_command(
                     name=resolved.name,
                     count=num_tasks,
                     probes=None if no_probe else BATTERY,
-                    on_progress=lambda what, number, of: progress.log_step("check", number, of=of, metrics={}),
+                    on_progress=lambda what, number, of: progress.log_step(
+                        what if what == CONTRACT_STEP else "check", number, of=of, metrics={}
+                    ),
                 )
 
         report = asyncio.run(play_checks())
@@ -120,8 +131,8 @@ def probe_command(
 ) -> int:
     """Play degenerate policies against an environment's reward, before a model finds out what they find.
 
-    More than a hundred policies that deserve nothing play the same tasks as ignorant ones and the oracle. Each that
-    earns clearly more than chance is listed, with its best game; the exit code is 1 then. It is 3 when nothing can be
+    More than a hundred degenerate policies play the same tasks as random play and the oracle. Each that earns clearly
+    more than chance is listed, with its best game; the exit code is 1 then. It is 3 when nothing can be
     told, because no probe could speak the form that the environment wants, or one crashed.
 
     Parameters
@@ -137,10 +148,13 @@ def probe_command(
     attack:
         Episodes from which a small attacker learns, for example 600; none without it.
     seed:
-        Of everything random.
+        Random seed.
     """
     resolved = resolve_environment(env)
-    own = _own_probes(more)
+    own, players = _own_probes(more), players_of(resolved.env)
+    if oracle not in players and oracle != ORACLE:
+        nearest = nearest_names(oracle, [*players], kind="players")
+        raise UsageError(f"{resolved.name} has no player {oracle!r}; {nearest}")
     tasks = draw_tasks(resolved.env, split, num_tasks, seed=seed)
     with stoppable(lambda: "stopped; nothing was kept") as progress:
         findings = asyncio.run(
@@ -157,7 +171,7 @@ def probe_command(
     if json:
         print_json({"env": resolved.target, "tasks": len(tasks), **findings_record(findings)})
     else:
-        _print_findings(resolved.name, findings, tasks=len(tasks))
+        _print_findings(resolved.name, findings, tasks=len(tasks), has_oracle=oracle in players)
     return {"nothing found": 0, "flaw found": 1, "cannot tell": CANNOT_TELL}[findings.verdict]
 
 
@@ -170,10 +184,11 @@ def _own_probes(target: str | None) -> tuple[Probe, ...]:
     return tuple(target_object)
 
 
-def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
+def _print_findings(name: str, findings: ProbeReport, *, tasks: int, has_oracle: bool) -> None:
     chance, played = findings.chance, len(findings.results)
     if findings.oracle is None:
-        print_note(f"{name} has no such oracle, so {findings.top:g} counts as the full reward")
+        why = "the oracle failed in every task" if has_oracle else f"{name} has no oracle"
+        print_note(f"{why}, so {findings.top:g} counts as the full reward")
     around = f"chance ({chance.name}) earns {chance.reward}, the oracle {findings.top:.3f}"
     failed = sum(earned.failed for earned in findings.results)
     if failed:

@@ -72,7 +72,8 @@ def eval_command(
         resolved_policy = resolve_policy(policy, resolved.env, policy_options)
         player: tuple[Any, Any] = resolved.env, resolved_policy.policy
         if worker_options.ray_workers is not None:
-            player = remote_specs(resolved, policy, policy_options, workers=worker_options.ray_workers)
+            here, workers = resolved_policy.policy, worker_options.ray_workers
+            player = remote_specs(resolved, policy, policy_options, here=here, workers=workers)
         try:
             report = evaluate_sync(
                 *player,
@@ -95,6 +96,8 @@ def eval_command(
             raise
     _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
     needs_key = resolved_policy.kind == "endpoint" and answer_options.api_key is None and not policy_options.key()
+    if report_options.group_by is not None and not report.breakdown and not report.by_code:
+        print_note(f"there is no breakdown: no task has {report_options.group_by!r} in its info")
     _note_failures(report, suggest_key=needs_key)
     return 1 if report.incomplete else 0
 

@@ -25,6 +25,7 @@ from wanderlust.policies.resolve import (
 )
 from wanderlust.rubrics.label_free import EstimatorName, answer_extractor, build_estimator, environment_check
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment
+from wanderlust.types import Policy
 
 if TYPE_CHECKING:
     from wanderlust.runner.ray import RemoteSpec
@@ -84,7 +85,7 @@ class FolderOptions:
     out: Path | None = None
     """Folder that keeps every rollout."""
     accept_changes: bool = False
-    """Go on in --out although code, rubric, tasks or settings have changed; figures are then shown for each version."""
+    """Go on in --out although code, rubric, tasks, policy or settings have changed; figures are then shown for each."""
 
 
 @Parameter(name="*")
@@ -197,7 +198,7 @@ class AggregationOptions:
 
 
 def remote_specs(
-    resolved: ResolvedEnvironment, policy: str, options: PolicyOptions, *, workers: int
+    resolved: ResolvedEnvironment, policy: str, options: PolicyOptions, *, here: Policy, workers: int
 ) -> tuple[RemoteSpec, RemoteSpec]:
     """Environment and policy that are made in the workers, which share the calls that an endpoint gets at once."""
     with needs_extra("ray"):
@@ -208,7 +209,6 @@ def remote_specs(
         policy = f"{Path(file).resolve()}:{member}"  # workers have other working folders
     elif Path(policy).exists():
         policy = str(Path(policy).resolve())
-    return (
-        RemoteSpec(make_environment, resolved.target),
-        RemoteSpec(make_policy, policy, resolved.target, options),
-    )
+    remote_policy = RemoteSpec(make_policy, policy, resolved.target, options)
+    remote_policy.policy_here = here
+    return RemoteSpec(make_environment, resolved.target), remote_policy

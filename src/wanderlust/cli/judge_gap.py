@@ -58,7 +58,7 @@ class JudgeGapOptions:
     """Bound of one answer of the judge. Default: --max-tokens."""
     judge_api_key: str | None = None
     """Name of the environment variable that holds the key of the judge's endpoint. Default: --api-key."""
-    samples: Annotated[PositiveInt, Parameter(alias="--n")] = 8
+    samples: PositiveInt = 8
     """Rollouts per task, of which the judge chooses one."""
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
     """How many tasks of the `eval` split, spread evenly over it. Default: all."""
@@ -105,7 +105,7 @@ class JudgeSettings:
         """A judge of one answer."""
         return Judge(
             judging.policy,
-            default_template if self.template is None else self.template.read_text(),
+            default_template if self.template is None else _read_template(self.template),
             scale="yes/no" if self.yes_no else (0, 10),
             votes=self.votes,
             cache=cache,
@@ -116,6 +116,13 @@ class JudgeSettings:
     def response_cache(self) -> JudgeResponseCache | None:
         """The cache, where one is wanted."""
         return None if self.cache is None else JudgeResponseCache(self.cache)
+
+
+def _read_template(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"cannot read --template {file}: {one_line(str(error))}") from error
 
 
 @dataclass(slots=True)
@@ -179,9 +186,8 @@ def run_judge_gap(
         async with open_policies([player.policy, judging.policy]), playing as stream:
             number = 0
             async for group in stream:
-                rewarded = [
-                    (t, t.score.reward) for r in group.rollouts for t in r.trajectories[:1] if t.score is not None
-                ]
+                seats = [r.main_trajectory for r in group.rollouts]
+                rewarded = [(t, t.score.reward) for t in seats if t is not None and t.score is not None]
                 chosen.unscored += len(group.rollouts) - len(rewarded)
                 siblings, truths = [t for t, _ in rewarded], [truth for _, truth in rewarded]
                 if siblings:

@@ -41,8 +41,10 @@ def set_library_environment(*, one_thread: bool = False) -> None:
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    if category.__module__.startswith("wanderlust"):
-        print_note(str(message))
+    """Shows this library's warnings, and Python's own about a forgotten `await`, which makes figures wrong."""
+    forgotten = issubclass(category, RuntimeWarning) and "never awaited" in str(message)
+    if category.__module__.startswith("wanderlust") or forgotten:
+        print_note(f"{message}: put `await` before the call" if forgotten else str(message))
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def play_command(
     max_tokens:
         Bound of one answer of the policy.
     seed:
-        Of everything random.
+        Random seed.
     task_index:
         Which task of the environment, from 0.
     out:

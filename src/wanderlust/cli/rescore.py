@@ -12,7 +12,7 @@ from rich.table import Table
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, RunPath, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.evals.accumulator import ReportAccumulator
+from wanderlust.evals.accumulator import VersionTally
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.evaluation import rescore_groups
 from wanderlust.evals.evaluation_folder import open_evaluation_folder
@@ -41,14 +41,14 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
     refuse_existing(out)
     before: dict[str, list[float]] = {}
     after: dict[str, list[float]] = {}
-    tally = ReportAccumulator()
+    tally = VersionTally()
 
     async def whole(reader: RunReader) -> None:
         with open_evaluation_folder(out, {**settings, "rubric": rubric}) as folder:
             async for group in rescore_groups(_with_rewards_noted(reader, before), judge):
                 for rollout in group.rollouts:
                     rollout.provenance = rescored_digest(rollout.provenance, judge)
-                tally.add([group])
+                tally.add(group)
                 _note(group, after)
                 if folder is not None:
                     folder.store.add([group], stage=EVALUATION_STAGE, step=0, env=str(settings.get("env", "")))
@@ -59,14 +59,14 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
         asyncio.run(whole(reader))
     report = tally.report(0.0)
     failed = report.played - report.scored
-    comparison = compare_rewards(before, after) if before and after else None
+    comparison = compare_rewards(before, after) if before and after and not report.by_code else None
     if json:
         body = {"run": str(run), "rubric": rubric, "out": None if out is None else str(out), "failed": failed}
         print_json(
             {**body, "report": report.as_dict(), "comparison": None if comparison is None else asdict(comparison)}
         )
         return 1 if failed else 0
-    table = Table("", "reward", "rollouts")
+    table = Table("", "reward", "rollouts") if not report.by_code else report.table("Code or tasks changed meanwhile")
     if comparison is not None:
         for name, estimate in (
             ("before", comparison.first),
@@ -89,6 +89,6 @@ def _with_rewards_noted(reader: RunReader, rewards: dict[str, list[float]]) -> I
 
 def _note(group: Group, rewards: dict[str, list[float]]) -> None:
     for rollout in group.rollouts:
-        score = rollout.trajectories[0].score if rollout.trajectories else None
-        if score is not None and rollout.status is not Status.ERROR:
-            rewards.setdefault(rollout.task.id, []).append(score.reward)
+        scored = rollout.main_trajectory
+        if scored is not None and scored.score is not None and rollout.status is not Status.ERROR:
+            rewards.setdefault(rollout.task.id, []).append(scored.score.reward)

@@ -38,6 +38,7 @@ def serve_env_command(
     host: str = "127.0.0.1",
     split: str = "train",
     max_sessions: PositiveInt = 64,
+    json: JsonFlag = False,
 ) -> None:
     """Serve an environment over OpenEnv's WebSocket protocol until Ctrl-C.
 
@@ -62,7 +63,10 @@ def serve_env_command(
 
     async def serve_until_stopped() -> None:
         async with server.listening(host=host, port=port) as url:
-            print_result(None, url, *([] if given_token else [f"token {token}"]))
+            if json:
+                print_json({"url": url, "token": None if given_token else token})
+            else:
+                print_result(None, url, *([] if given_token else [f"token {token}"]))
             await asyncio.Event().wait()
 
     asyncio.run(serve_until_stopped())

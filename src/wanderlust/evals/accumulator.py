@@ -135,16 +135,16 @@ class ReportAccumulator:
             self.judge_costs.extend(_judge_costs(score))
 
     def _first(self) -> Column:
-        """The rewards of the first seat by name, of those that learn where there are any."""
+        """The rewards of the first seat that learns, of the first where none does."""
         seats = self._judged_seats()
-        return self.scores[min(seats)].rewards if seats else Column()
+        return self.scores[seats[0]].rewards if seats else Column()
 
     def _judged_seats(self) -> list[str]:
         """The seats that learn in training; all where none does."""
         return [name for name, seat in self.scores.items() if seat.trainable] or [*self.scores]
 
     def running_estimate(self) -> Estimate | None:
-        """The mean reward of the first seat so far; None before the first score."""
+        """The mean reward of the first seat that learns so far; None before the first score."""
         column = self._first()
         if column.values and (
             self.last_estimate is None or len(column.values) >= REFRESH_GROWTH * self.last_estimate.count
@@ -153,7 +153,7 @@ class ReportAccumulator:
         return self.last_estimate
 
     def rows(self) -> list[TaskRow]:
-        """The first seat's rewards task by task, in the order of the tasks' ids."""
+        """The rewards of the first seat that learns, task by task, in the order of the tasks' ids."""
         rewards = self._first().clusters()
         return [
             TaskRow(

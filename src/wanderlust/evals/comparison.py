@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from rich.table import Table
@@ -91,7 +92,7 @@ def compare(first: Run | str | Path, second: Run | str | Path, *, pass_threshold
 
 
 def rewards_by_task(run: Run | str | Path) -> dict[str, list[float]]:
-    """The first seat's rewards of an evaluation, by task.
+    """The rewards of an evaluation, of the first seat that learns, by task.
 
     Of a training run those of its sampled evaluation, by the checkpoint that it hands out. Raises UsageError when
     nothing was scored, when code or tasks changed during the evaluation, or when a training run is not finished.
@@ -139,6 +140,8 @@ def compare_rewards(
     first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], *, pass_threshold: float = 1.0
 ) -> Comparison:
     """Compare the rewards by task of two runs. Raises UsageError when they have no scored task in common."""
+    if not isfinite(pass_threshold):
+        raise UsageError(f"the pass threshold is {pass_threshold}, which is no number")
     ours, theirs = ({task: values for task, values in run.items() if values} for run in (first, second))
     common = sorted(ours.keys() & theirs.keys())
     if not common:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from wanderlust.environment import Environment, Limits
+from wanderlust.environment import Environment, Limits, declaration_error
 from wanderlust.errors import UsageError
 from wanderlust.evals.aggregation import SelfConsistency
 from wanderlust.evals.evaluation import Evaluation, Observer, open_workers
@@ -75,8 +76,8 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         rubric: Scores the rollouts. Default: the environment's rubric.
         out: Folder that keeps the rollouts and the report.
         resume: Whether `out` may hold the same evaluation already, which then goes on. Else it must be new.
-        accept_changes: Whether an evaluation goes on whose code, rubric, tasks or settings have changed since; the
-            report then has figures for each version, and none of both.
+        accept_changes: Whether an evaluation goes on whose code, rubric, tasks, policy or settings have changed since;
+            the report then has figures for each version, and none of both.
         concurrency: Rollouts at once, or the workers that play them.
         ray_workers: Number of Ray workers that play, sharing `concurrency` (needs the extra `ray`).
         ray_address: `HOST:PORT` of their cluster. Default: processes of this machine.
@@ -106,7 +107,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         >>> report.reward.value
         0.62
     """
-    environment = resolve_environment(env).env if isinstance(env, str) else env
+    environment = _well_declared(resolve_environment(env).env if isinstance(env, str) else env, rubric)
     if isinstance(policy, str | Path):
         policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed)).policy
     name = name or environment_name(env)
@@ -149,10 +150,22 @@ def evaluate_sync(env: Environment | str, policy: SeatPolicies | str | Path, **o
     return run_blocking(partial(evaluate, env, policy, **options))
 
 
+def _well_declared(env: Environment, rubric: RubricLike | None) -> Environment:
+    """The same environment. UsageError for wrong seats, limits, players or rubric."""
+    wrong = declaration_error(env)
+    if not wrong and rubric is not None and not hasattr(rubric, "score"):
+        wrong = f"the rubric is a {type(rubric).__name__}: it must be a Rubric(...)"
+    if wrong:
+        raise UsageError(wrong)
+    return env
+
+
 def _evaluation_limits(
     limits: Limits, timeout: float | None, max_cost: float | None, *, prices: TokenPrices | None
 ) -> Limits:
     """The limits of each rollout, with a bound of its time. UsageError for a bound of the cost without prices."""
+    if max_cost is not None and not max_cost > 0:
+        raise UsageError(f"max_cost is {max_cost:g}, and must be above 0")
     if prices is None and (max_cost is not None or limits.max_episode_cost is not None):
         raise UsageError("bounds of the cost need prices: prices=TokenPrices(...), or --price-in and --price-out")
     return replace(limits, timeout=timeout or limits.timeout or DEFAULT_ROLLOUT_SECONDS)
@@ -167,9 +180,16 @@ def policy_name(policy: SeatPolicies) -> str:
 
 
 def _seat_policies(env: Environment, policy: SeatPolicies, seats: Mapping[str, Policy] | None) -> SeatPolicies:
+    """The policy, or those of all seats. UsageError for a seat that is not there or not played, and for no policy."""
+    named = {**(policy if isinstance(policy, Mapping) else {}), **(seats or {})}
+    if unknown := named.keys() - set(env.seats):
+        raise UsageError(f"no seat {sorted(unknown)[0]!r} in {type(env).__name__}; there are: {', '.join(env.seats)}")
+    if isinstance(policy, Mapping) and (missing := [seat for seat in env.seats if seat not in named]):
+        raise UsageError(f"nobody plays the seat {missing[0]!r}: name a policy for it")
+    for one in named.values() if isinstance(policy, Mapping) else (policy, *named.values()):
+        if one is None or isinstance(one, type | FunctionType):
+            what = one.__name__ if isinstance(one, type) else f"a {type(one).__name__}"
+            raise UsageError(f"{what} is no policy: make one, like Scripted(function) or Endpoint(url, model=...)")
     if not seats:
         return policy
-    if unknown := seats.keys() - set(env.seats):
-        raise UsageError(f"no seat {sorted(unknown)[0]!r} in {type(env).__name__}; there are: {', '.join(env.seats)}")
-    others = policy if isinstance(policy, Mapping) else dict.fromkeys(env.seats, policy)
-    return {**others, **seats}
+    return named if isinstance(policy, Mapping) else {**dict.fromkeys(env.seats, policy), **named}

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,7 +38,7 @@ from wanderlust.runner.engine import (
 )
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.provenance import lock_run, provenance_of
-from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks, only_tasks
 from wanderlust.types import Group, GroupRubric, Rollout, RubricLike, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
@@ -69,6 +69,8 @@ class Evaluation:
     tally: VersionTally = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isfinite(self.pass_threshold):
+            raise UsageError(f"the pass threshold is {self.pass_threshold}, which is no number")
         self.tally = VersionTally(pass_threshold=self.pass_threshold, prices=self.prices, group_by=self.group_by or "")
 
     def choose_jobs(
@@ -78,7 +80,9 @@ class Evaluation:
 
         Raises UsageError where there is no task, or none of the id `only`.
         """
-        listed = iter_tasks(self.settings.env, split) if given is None else list(given)
+        if samples < 1:
+            raise UsageError(f"samples is {samples}, and must be at least 1")
+        listed = iter_tasks(self.settings.env, split) if given is None else list(only_tasks(given, "tasks"))
         name = f"the split {split!r} of {self.name}"
         if only is None:
             tasks = listed if isinstance(listed, list) and n is None else choose_tasks(listed, n)
@@ -182,7 +186,9 @@ class Evaluation:
     def _lock(self, folder: EvaluationFolder, record: Mapping[str, Any], tasks: Sequence[Task]) -> list[str]:
         """Write or compare the folder's lock, and have the store mark what is played from now on."""
         rubric, limits = self.settings.effective_rubric, self.settings.effective_limits
-        made_by = provenance_of(self.settings.env, rubric=rubric, limits=limits, tasks=tasks)
+        made_by = provenance_of(
+            self.settings.env, rubric=rubric, limits=limits, tasks=tasks, policy=self.settings.policy
+        )
         changed = lock_run(
             folder.out, made_by, settings=record, command=self.command, accept_changes=self.accept_changes
         )
@@ -257,6 +263,8 @@ async def open_workers(
     if not isinstance(concurrency, int):
         yield concurrency
         return
+    if concurrency < 1:
+        raise UsageError(f"concurrency is {concurrency}, and must be at least 1")
     most = min(concurrency, jobs)
     if ray_workers is None:
         policies = settings.policy.values() if isinstance(settings.policy, Mapping) else [settings.policy]

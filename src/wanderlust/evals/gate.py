@@ -16,7 +16,7 @@ from itertools import islice
 from math import fsum
 from typing import Any
 
-from wanderlust.environment import Environment
+from wanderlust.environment import Environment, declaration_error
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
 from wanderlust.evals.probe.probe import Probe
@@ -29,7 +29,7 @@ from wanderlust.store.provenance import provenance_of, tasks_digest
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import ContractViolation, check_environment
-from wanderlust.types import Policy, Rollout, Task
+from wanderlust.types import Policy, Rollout, Score, Task
 
 SPLITS = ("train", "eval")
 MAX_TASKS_COMPARED = 2_000
@@ -37,6 +37,8 @@ MAX_TASKS_COMPARED = 2_000
 PROBE_TASKS = 16
 """Tasks that each probe and each reference player plays."""
 RANDOM_POLICY, ORACLE = "random", "oracle"
+CONTRACT_STEP = "contract"
+"""What is done while the contract is checked: its episodes are counted apart from players and probes."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is done, its number, and the number of all steps."""
@@ -53,7 +55,7 @@ class CheckReport:
     probe: ProbeReport | None = None
     """None where no task could be played, or it was not asked for."""
     players: dict[str, Estimate] = field(default_factory=dict)
-    """Mean reward of the first seat, by the scripted player."""
+    """Mean reward of the first seat that learns, by the scripted player."""
     digests: dict[str, str] = field(default_factory=dict)
     """As in `wander.lock`: of own files, packages, rubric and settings; of each split's tasks; Python's version."""
     task_counts: dict[str, int] = field(default_factory=dict)
@@ -115,7 +117,10 @@ async def check_gate(
 
     Mistakes of the environment are violations of the report, and raise nothing.
     """
-    began = time.process_time()
+    began, wrong = time.process_time(), declaration_error(env)
+    if wrong:
+        violations = [ContractViolation("declaration", wrong)]
+        return CheckReport(environment=name, tasks_played=0, violations=violations)
     splits, report = dict[str, list[Task]](), CheckReport(environment=name, tasks_played=0, violations=[])
     for split in SPLITS:
         error = listing_error(env, split)
@@ -134,8 +139,9 @@ async def check_gate(
     shared = shared_tasks(splits["train"], splits["eval"]) if all(splits.get(split) for split in SPLITS) else ()
     report.violations += [ContractViolation("splits", f"eval and train overlap: {one}") for one in shared]
     with _unawaited(report.violations):
-        on_progress("contract", 1, 1)
-        report.violations += await check_environment(env, policy, count=count)
+        report.violations += await check_environment(
+            env, policy, count=count, on_episode=partial(on_progress, CONTRACT_STEP)
+        )
         report.tasks_played = len({task.id for task in (splits.get("train") or playable)[:count]})
         tasks = sample_tasks(playable, PROBE_TASKS, seed=seed)
         if probes is not None:
@@ -153,6 +159,8 @@ def listing_error(env: Environment, split: str) -> str | None:
             for task in islice(env.tasks(split), MAX_TASKS_COMPARED):
                 if not isinstance(task, Task):
                     return f"gave a {type(task).__name__}, and not a wanderlust.Task"
+                if not isinstance(task.id, str):
+                    return f"gave a task whose id is {task.id!r}, and not a text"
     except UsageError:
         return None
     except WanderlustError as error:
@@ -217,12 +225,16 @@ async def _reward(
     makers, played = players_of(env), dict[str, list[Rollout]]()
     for number, (name, make) in enumerate(makers.items(), 1):
         on_progress(name, number, len(makers))
-        if name == ORACLE and env.has_oracle:
-            solved = [(task, solver) for task in tasks if (solver := env.oracle(task)) is not None]
-            played[name] = [await rollout(env, task, solver, seed=seed) for task, solver in solved]
-        else:
-            player = make()
-            played[name] = [await rollout(env, task, player, seed=seed) for task in tasks]
+        try:
+            with boundary(EnvironmentFailure):
+                if name == ORACLE and env.has_oracle:
+                    solved = [(task, solver) for task in tasks if (solver := env.oracle(task)) is not None]
+                else:
+                    solved = [(task, player) for player in [make()] for task in tasks]
+        except WanderlustError as error:
+            report.violations.append(ContractViolation("players", one_line(str(error))))
+            continue
+        played[name] = [await rollout(env, task, solver, seed=seed) for task, solver in solved]
         scores = [[score.reward] for r in played[name] if (score := _score(r)) is not None]
         if scores:
             report.players[name] = mean(scores)
@@ -230,15 +242,16 @@ async def _reward(
     report.violations += _keys(env, played.get(ORACLE, []))
     try:
         report.probe = await probe_environment(env, tasks=tasks, battery=probes, seed=seed, on_probe=on_progress)
-    except UsageError as error:
+    except (UsageError, EnvironmentFailure) as error:
         report.violations.append(ContractViolation("probe", one_line(str(error), 300)))
         return
     report.episodes += sum(len(one.by_task) + one.failed for one in report.probe.results)
     report.violations += _probed(report.probe)
 
 
-def _score(played: Rollout) -> Any:
-    return played.trajectories[0].score if played.trajectories and played.error is None else None
+def _score(played: Rollout) -> Score | None:
+    scored = None if played.error is not None else played.main_trajectory
+    return None if scored is None else scored.score
 
 
 def _keys(env: Environment, played: Sequence[Rollout]) -> Iterator[ContractViolation]:
@@ -253,7 +266,7 @@ def _keys(env: Environment, played: Sequence[Rollout]) -> Iterator[ContractViola
             detail = f"it earns {average:g}, and oracle_bar says at least {env.oracle_bar:g}; less in {low}"
             yield ContractViolation("oracle", f"{detail}: is the answer of a task wrong, or the reward?")
         return
-    single = all(len(r.trajectories[0].turns) == 1 for r in played if r.trajectories)
+    single = all(len(seat.turns) == 1 for r in played if (seat := r.main_trajectory) is not None)
     wrong = [task for task, reward in rewards.items() if reward < best / 2]
     if single and best > 0 and wrong:
         detail = f"its answers earn {best:g}, but less than half of that in {len(wrong)} of {len(rewards)} tasks"
@@ -300,6 +313,8 @@ def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, p
         >>> check("calculator").ok
         True
     """
+    if n < 1:
+        raise UsageError(f"n is {n}, and must be at least 1: without a task nothing is checked")
     environment = resolve_environment(env).env if isinstance(env, str) else env
     name = env if isinstance(env, str) else type(env).__name__
     probes = BATTERY if probe else None

@@ -64,7 +64,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """The results of one task, for the first seat."""
+    """The results of one task, of the first seat that learns."""
 
     task: str
     played: int
@@ -262,14 +262,14 @@ class CurvePoint:
 def budget_outcomes(
     rollouts: Iterable[Rollout], measure: str, *, pass_threshold: float = 1.0, prices: TokenPrices | None = None
 ) -> tuple[list[BudgetOutcome], int]:
-    """The first seat's outcomes, and the number of scored rollouts whose spending is unknown.
+    """The outcomes of the first seat that learns, and the number of scored rollouts whose spending is unknown.
 
     Rollouts that failed or have no score are in neither. The amount is that of all seats.
     """
     results, unknown = list[BudgetOutcome](), 0
     for one in rollouts:
-        seats = sorted(one.trajectories, key=lambda seat: seat.seat)
-        score = seats[0].score if seats else None
+        scored = one.main_trajectory
+        score = None if scored is None else scored.score
         if one.status is Status.ERROR or score is None:
             continue
         spent = _spent(one, measure, prices)

@@ -305,6 +305,11 @@ class Endpoint(HttpConnection):
         self._read: dict[str, tuple[int, ...]] = {}
         """By key, the ids of the conversation so far, where the server reports them."""
 
+    @property
+    def label(self) -> str:
+        """The model, and where it is; without user and query, which may be secret."""
+        return f"{self.model} at {_safe(self.url)}"
+
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the endpoint; `usage` is what it reported."""
         return await self._answer(messages, tools, key=key)

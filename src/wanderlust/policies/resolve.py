@@ -7,11 +7,12 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from wanderlust.environment import Environment
-from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.errors import EnvironmentFailure, PolicyFailure, UsageError, boundary
 from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
 from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
 from wanderlust.policies.scripted import PerRolloutPolicy, Recorded, RolloutKey, Scripted
@@ -95,10 +96,21 @@ def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
 
 def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
     """The scripted policies that an environment brings, by name; the oracle, which knows the answers, among them."""
-    players: dict[str, Callable[[], Policy]] = dict(env.players)
+    players: dict[str, Callable[[], Policy]] = {
+        name: partial(_make_player, name, make) for name, make in env.players.items()
+    }
     if env.has_oracle:
         players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env)))
     return players
+
+
+def _make_player(name: str, make: Callable[[], Policy]) -> Policy:
+    """The player. EnvironmentFailure that names it where it cannot be made."""
+    try:
+        with boundary(EnvironmentFailure):
+            return make()
+    except EnvironmentFailure as failure:
+        raise EnvironmentFailure(f"the player {name!r} cannot be made: {failure}") from failure
 
 
 class _OraclePolicyFactory:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
+from inspect import getsource, isawaitable
 from random import Random
 from typing import NamedTuple
 
@@ -50,7 +53,7 @@ class PerRolloutPolicy:
             release(key)
 
 
-Script = Callable[[Sequence[Message], Random], str | Message]
+Script = Callable[[Sequence[Message], Random], str | Message | Awaitable[str | Message]]
 
 
 class Scripted:
@@ -68,12 +71,26 @@ class Scripted:
         self._examples: dict[str, int] = {}
         """By key, the assistant messages of the first prompt."""
 
+    @property
+    def digest(self) -> str:
+        """Of the lines, or of the function's name and text: another script has another one."""
+        body = repr(self._lines)
+        if self._script is not None:
+            body = getattr(self._script, "__qualname__", type(self._script).__qualname__)
+            with suppress(OSError, TypeError):  # typed at a prompt, or no function
+                body += getsource(self._script)
+        return sha256(body.encode(errors="backslashreplace")).hexdigest()[:16]
+
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer by the script."""
         if self._script is not None:
             answer = self._script(messages, Random(f"{key}/{len(messages)}"))
         else:
             answer = self._next_line(messages, key)
+        if not isinstance(answer, str | Message) and isawaitable(answer):
+            answer = await answer
+        if not isinstance(answer, str | Message):
+            raise PolicyFailure(f"the script gave a {type(answer).__name__}, and neither a text nor a Message")
         return Completion(message=answer if isinstance(answer, Message) else assistant(answer))
 
     def release(self, key: str) -> None:

@@ -39,6 +39,11 @@ class TokenPolicy:
         self.sampling = sampling or SamplingOptions()
         self._conversations: dict[str, _Conversation] = {}
 
+    @property
+    def label(self) -> str | None:
+        """The model, and where it is, if the sampler says so."""
+        return getattr(self.sampler, "label", None)
+
     def with_sampling(self, sampling: SamplingOptions) -> Self:
         """The same model and engine with other sampling options."""
         return type(self)(self.sampler, self.renderer, sampling, seed=self.seed)

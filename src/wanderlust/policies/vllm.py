@@ -127,6 +127,11 @@ class VLLM(HttpConnection):
         return await self.ask(self._sampling_url, body, draw=f"{key}", read=read, adapt=adapt)
 
     @property
+    def label(self) -> str:
+        """The model, and where it is."""
+        return f"{self.base} at {self.url.with_user(None).with_query(None)}"
+
+    @property
     def root(self) -> URL:
         """The server's address without `/v1`."""
         return self.url.parent.parent

@@ -137,6 +137,8 @@ class RolloutSettings:
         try:
             with boundary(EnvironmentFailure):
                 await self.env.run(episode)
+        except SystemExit as leaving:  # as a parser of command lines does; the others go on
+            raise EnvironmentFailure(f"it called sys.exit({leaving.code!r})") from leaving
         except WanderlustError as error:
             _raise_interruption(episode, error)
             raise

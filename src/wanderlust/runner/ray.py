@@ -50,7 +50,12 @@ class RemoteSpec:
     it is made at its first use.
     """
 
+    policy_here: Any = None
+    """The same policy in this process, where there is one: what made the rollouts is read from it."""
+    digest = sampling = None
+
     def __init__(self, make: Callable[..., Any], *arguments: Any, **settings: Any):
+        self.label = f"{make.__module__}:{make.__qualname__} {arguments} {settings}"
         self._instance: list[Any] = []
         self._make, self._arguments, self._settings = make, arguments, settings
 

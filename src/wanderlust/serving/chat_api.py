@@ -50,6 +50,8 @@ SEAT_OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),
     "parallel_tool_calls": (True,),
+    "modalities": (["text"],),
+    **dict.fromkeys(("audio", "web_search_options", "conversation", "prompt", "max_tool_calls"), ()),
 }
 """Options that a program relies on and a recorded seat cannot honour, and their values that change nothing."""
 

@@ -149,9 +149,9 @@ def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, An
         "tools": [],
         "usage": {
             "input_tokens": read,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": turn.usage.get("cached_tokens", 0), "cache_write_tokens": 0},
             "output_tokens": written,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": turn.usage.get("reasoning_tokens", 0)},
             "total_tokens": read + written,
         },
     }

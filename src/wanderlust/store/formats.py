@@ -197,10 +197,13 @@ def exported_rows(reader: RunReader, *, min_reward: float | None = None, stage: 
 def training_rows(
     reader: RunReader, to: Literal["sft", "dpo"], *, min_reward: float | None = None, stage: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """A run as data to train on: a conversation per seat that learns (`sft`), or a pair per group and seat (`dpo`)."""
+    """A run as data to train on: a conversation per seat that learns (`sft`), or a pair per group and seat (`dpo`).
+
+    `min_reward` is asked of each seat's own reward.
+    """
     if to == "sft":
-        for row in exported_rows(reader, min_reward=min_reward, stage=stage):
-            yield from conversations(reader.get(row.id))
+        for row in exported_rows(reader, stage=stage):
+            yield from conversations(reader.get(row.id), min_reward=min_reward)
         return
     for name, step in reader.select("select distinct stage, step from rollouts order by stage, step"):
         if not stage or stage == name:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, distributions, version
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ DIGEST_CHARS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What made rollouts, as one digest of everything that they depend on besides the policy.
+    """What made rollouts, as one digest of everything that they depend on besides the answers of a server.
 
     Example:
         >>> provenance_of(env, tasks=env.tasks("eval")).digest
@@ -65,16 +66,20 @@ def provenance_of(
     rubric: RubricLike | None = None,
     tasks: Iterable[Task] = (),
     limits: Limits | None = None,
+    policy: object = None,
 ) -> Provenance:
-    """Compute the digests of an environment, its rubric, its tasks and its settings.
+    """Compute the digests of an environment, its rubric, its tasks and its settings, and of a policy or one per seat.
 
     Code in an installed package counts by the package's version. Other code counts by the text of its file, of the
     files beside it that it imports, and of the data files that it names. `rubric` and `limits` default to the
-    environment's own. Files whose names are made at run time are not seen, and wall-clock bounds do not count.
+    environment's own. Files whose names are made at run time are not seen, and wall-clock bounds do not count. Of a
+    policy count its code, and its `label`, `digest` and `sampling`; its plain settings where it has none of these.
     """
     env = env.unwrapped
     judge = rubric or env.rubric
+    policies = _policies_by_seat(policy)
     owners = [type(env), *_reward_functions(judge)]
+    owners += [one for player in policies.values() for one in _functions(player)]
     inputs = {"wanderlust": f"{wanderlust.__version__} {_own_code()}"}
     sources, here = dict[str, str](), Path.cwd().resolve()
     for file in sorted({path for owner in owners for path in _code_files(owner)}):
@@ -90,6 +95,8 @@ def provenance_of(
     inputs["the environment's settings"] = _sha(_plain(_settings(env)))
     bounds = {name: value for name, value in (limits or env.limits).given().items() if name != "timeout"}
     inputs["the limits"] = _sha(_plain(bounds))
+    if policies:
+        inputs["the policy"] = _sha(_plain({seat: _policy_plan(one) for seat, one in policies.items()}))
     if sum(map(len, sources.values())) > MAX_SOURCE_BYTES:
         sources = {}
     return Provenance(inputs=inputs, sources=sources)
@@ -158,6 +165,24 @@ def _rubric_plan(rubric: RubricLike | None) -> list[Any]:
         (part.name, part.weight, part.role, _plain(_settings(part.function))) for part in getattr(rubric, "parts", ())
     ]
     return [type(rubric).__qualname__, _plain(_settings(rubric)), *parts]
+
+
+def _policies_by_seat(policy: object) -> dict[str, Any]:
+    """The policies by seat, a single one by an empty name; of one that is made in workers the same of this process."""
+    named = policy if isinstance(policy, Mapping) else {} if policy is None else {"": policy}
+    return {str(seat): getattr(one, "policy_here", None) or one for seat, one in named.items()}
+
+
+def _functions(policy: Any) -> list[Any]:
+    """The class of a policy and the functions that it holds."""
+    held = getattr(policy, "__dict__", {}).values()
+    return [type(policy), *(_unwrapped(one) for one in held if isinstance(one, partial) or isfunction(one))]
+
+
+def _policy_plan(policy: Any) -> list[Any]:
+    """What a policy is, besides its code."""
+    known = [getattr(policy, name, None) for name in ("label", "digest", "sampling")]
+    return [type(policy).__qualname__, *(known if any(known) else [_settings(policy)])]
 
 
 def _settings(made: Any) -> dict[str, Any]:
@@ -347,7 +372,7 @@ def lock_run(
         have = "has" if len(changed) == 1 and not changed[0].endswith("s") else "have"
         raise UsageError(
             f"{folder}: {shown} {have} changed since this run began: choose another folder, or accept the changes "
-            "(accept_changes)"
+            "(--accept-changes, or accept_changes=True)"
         )
     if changed:
         Lock(**{**asdict(lock), "made_by": [*lock.made_by, entry]}).write(folder)

@@ -23,7 +23,10 @@ STORE_FORMAT, STORE_VERSION = "wanderlust run", 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutRow:
-    """Columns of a rollout that are readable without its record; `reward` and `advantage` are the first seat's."""
+    """Columns of a rollout that are readable without its record.
+
+    `reward` and `advantage` are those of the first seat that learns.
+    """
 
     id: int
     stage: str

@@ -147,7 +147,8 @@ class Rollouts(Sequence[Rollout]):
     def __call__(self, where: str = "", *, order: str = "id") -> Rollouts:
         """The rollouts that fit a filter, e.g. `'parts.format < 1 and seconds > 20'`, in an order, e.g. `'-reward'`.
 
-        Fields are those of RolloutRow, and parts and metrics of the first scored seat: `metrics."any name" == 1`.
+        Fields are those of RolloutRow, and parts and metrics of the first scored seat that learns:
+        `metrics."any name" == 1`.
 
         Raises UsageError for an unknown field or operator.
         """

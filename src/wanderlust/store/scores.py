@@ -1,7 +1,7 @@
 """Reward parts and metrics as columns beside the rollouts' table, so that filters find them without opening records.
 
 The table `scores` has a row for each scored rollout and a column for each name (`parts.format`, `metrics.win`); the
-values are those of the first scored seat, as the column `reward` is.
+values are those of the first scored seat that learns, as the column `reward` is.
 """
 
 from __future__ import annotations
@@ -34,10 +34,17 @@ class _Score(msgspec.Struct):
 
 class _Trajectory(msgspec.Struct):
     score: _Score | None = None
+    trainable: bool = True
 
 
 class _Record(msgspec.Struct):
     trajectories: list[_Trajectory]
+
+    @property
+    def main_trajectory(self) -> _Trajectory | None:
+        """As of `Rollout`."""
+        learning = [t for t in self.trajectories if t.trainable] or self.trajectories
+        return next((t for t in learning if t.score is not None), None)
 
 
 _decoder = msgspec.msgpack.Decoder(_Record)
@@ -45,9 +52,10 @@ _decoder = msgspec.msgpack.Decoder(_Record)
 
 def score_values(rollout: Rollout | _Record) -> dict[str, float]:
     """The values of a rollout by name; empty where no seat was scored."""
-    score = next((trajectory.score for trajectory in rollout.trajectories if trajectory.score is not None), None)
-    if score is None:
+    scored = rollout.main_trajectory
+    if scored is None or scored.score is None:
         return {}
+    score = scored.score
     kinds = {"parts": score.parts, "metrics": score.metrics}
     # A lone surrogate, which no encoding has, is written as its escape, as in the record.
     return {

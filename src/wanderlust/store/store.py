@@ -312,7 +312,7 @@ def _build(path: Path) -> None:
 def _index(rollout: Rollout, env: str) -> tuple[Any, ...]:
     """The columns from `sample_index` to `seconds`, as in RolloutRow."""
     turns = [turn for trajectory in rollout.trajectories for turn in trajectory.turns]
-    scored = next((t for t in rollout.trajectories if t.score is not None), None)
+    scored = rollout.main_trajectory
     return (
         rollout.sample_index,
         env,

@@ -39,6 +39,8 @@ MAX_TASKS_LISTED = 200
 """Most tasks in one answer."""
 MAX_TASKS_SEARCHED = 100_000
 """First tasks of a split that are searched for an id."""
+OPTIONAL_METHODS = {"duel": Environment.duel, "oracle": Environment.oracle}
+"""Methods that do nothing unless an environment defines them."""
 
 
 @cache
@@ -60,15 +62,15 @@ def playable_environments() -> list[dict[str, Any]]:
                 settings.append({"name": one.name, "default": None if one.default is one.empty else default})
         seats = list(getattr(kind, "seats", ("agent",)))
         team = inspect.isclass(kind) and issubclass(kind, TeamWorldEnvironment)
-        duel = getattr(kind, "duel", None)
+        duels, solved = (getattr(kind, name, own) is not own for name, own in OPTIONAL_METHODS.items())
         record = {
             "name": name,
             "about": one_line((inspect.getdoc(kind) or "").partition("\n")[0]),
             "settings": settings,
             "seats": seats,
             "world": inspect.isclass(kind) and issubclass(kind, WorldEnvironment),
-            "players": [*getattr(kind, "players", {}), *(["oracle"] if hasattr(kind, "oracle") else [])],
-            "opponent": "needed" if team or len(seats) > 1 else "possible" if duel is not None else "none",
+            "players": [*getattr(kind, "players", {}), *(["oracle"] if solved else [])],
+            "opponent": "needed" if team or len(seats) > 1 else "possible" if duels else "none",
         }
         records.append(record)
     return records

@@ -159,11 +159,12 @@ def _turn(turn: Turn, most: int) -> dict[str, Any]:
 
 
 def first_differences(rollouts: Sequence[Rollout]) -> list[dict[str, int] | None]:
-    """Per rollout, the turn and character where the first seat's text differs from the first rollout's; None for that
-    one, and for those without a difference."""
+    """Per rollout, the turn and character where the text of the first seat that learns differs from the first
+    rollout's; None for that one, and for those without a difference."""
     texts: list[list[str]] = []
     for rollout in rollouts:
-        actions = [turn.action for turn in rollout.trajectories[0].turns] if rollout.trajectories else []
+        seats = [t for t in rollout.trajectories if t.trainable] or rollout.trajectories
+        actions = [turn.action for turn in seats[0].turns] if seats else []
         texts.append([a.content + "".join(f"\n{c.name}({c.arguments})" for c in a.tool_calls) for a in actions])
     return [None if i == 0 else _first_difference(texts[0], words) for i, words in enumerate(texts)]
 

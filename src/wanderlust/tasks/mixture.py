@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 from typing import Any
 
@@ -26,7 +27,7 @@ class Mixture(Environment):
 
     def __init__(self, weights: Mapping[Environment, float], *, seed: int = 0):
         """`seed` keys the order of the tasks. Raises UsageError when the environments cannot be mixed."""
-        if not weights or min(weights.values()) <= 0:
+        if not weights or not all(0 < weight < inf for weight in weights.values()):
             raise UsageError("a mixture needs at least one environment, and weights above 0")
         if len(seats := {env.seats for env in weights}) > 1:
             raise UsageError(f"environments with different seats cannot be mixed: {', '.join(map(str, sorted(seats)))}")

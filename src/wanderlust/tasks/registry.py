@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wanderlust._lazy import import_from_file, import_object
-from wanderlust.environment import Environment
+from wanderlust.environment import Environment, declaration_error
 from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_names
 
 ENTRY_POINTS = "wanderlust.environments"
@@ -60,6 +60,8 @@ def make_environment(target: str) -> Environment:
         raise EnvironmentFailure(f"cannot make the environment {target}: {failure}") from failure
     if not isinstance(made, Environment):
         raise UsageError(f"{where} is no environment, but a {type(made).__name__}")
+    if wrong := declaration_error(made):
+        raise UsageError(wrong)
     if made is target_object and settings:
         raise UsageError(f"{where} is made already and takes no settings")
     return made

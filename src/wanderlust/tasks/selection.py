@@ -20,13 +20,22 @@ def iter_tasks(env: Environment, split: str) -> Iterator[Task]:
 
     Raises EnvironmentFailure when the environment's own code fails, and UsageError for what is no task.
     """
-    with boundary(EnvironmentFailure):
-        for task in env.tasks(split):
-            if not isinstance(task, Task):
-                raise UsageError(
-                    f"{type(env).__name__}.tasks({split!r}) gave a {type(task).__name__}, and not a wanderlust.Task"
-                )
-            yield task
+    where = f"{type(env).__name__}.tasks({split!r})"
+    try:
+        with boundary(EnvironmentFailure):
+            yield from only_tasks(env.tasks(split), where)
+    except EnvironmentFailure as failure:
+        raise EnvironmentFailure(f"{where}: {failure}") from failure
+
+
+def only_tasks(tasks: Iterable[object], where: str) -> Iterator[Task]:
+    """The same tasks. Raises UsageError, which says from `where`, for what is no task."""
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise UsageError(f"{where} gave a {type(task).__name__}, and not a wanderlust.Task")
+        if not isinstance(task.id, str):
+            raise UsageError(f"{where} gave a task whose id is {task.id!r}, and not a text")
+        yield task
 
 
 def choose_tasks(tasks: Iterable[Task], count: int | None = None) -> list[Task]:

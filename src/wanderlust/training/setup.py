@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -20,9 +21,10 @@ from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import no_server_program
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import FRESH_POLICY
-from wanderlust.tasks.selection import iter_tasks
+from wanderlust.tasks.selection import choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.training.algorithms.base import HasRolloutPolicy
 from wanderlust.training.algorithms.presets import configured_algorithm
+from wanderlust.training.checkpoint import LOCKED_TASKS
 from wanderlust.training.config import RayCluster, TrainConfig
 from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.group_source import (
@@ -201,7 +203,9 @@ def validate_config(config: TrainConfig) -> None:
     method, env = configured_algorithm(config), config.make_env()
     warn_slow_precision(config.hardware)
     run_curriculum(config, env)
-    next(iter_tasks(env, "train"), None)  # fails here if it fails at all
+    for tasks in (islice(iter_tasks(env, "train"), LOCKED_TASKS), choose_tasks(iter_tasks(env, "eval"), LOCKED_TASKS)):
+        for why in find_faulty_tasks([*tasks]).values():  # fails here if it fails at all
+            raise UsageError(f"{config.env_name}: {why}")
     if config.label_estimator != "none":
         label_judge(config)
         if config.group_size < 2:

@@ -9,10 +9,11 @@ from random import Random
 from typing import Any
 
 from wanderlust.environment import Environment
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.resolve import players_of
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import play_groups, run_blocking
 from wanderlust.runner.progress import Logger
@@ -99,12 +100,17 @@ def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[
     Raises UsageError when it says nothing there.
     """
     tasks = choose_tasks(iter_tasks(env, "train"), count)
+    if not tasks:
+        raise UsageError("the split 'train' is empty, so there is nothing to imitate and to train on")
     tasks = list(islice(cycle(tasks), count))
     teacher = teacher_policy(env, name, tasks)
     groups = run_blocking(partial(play_groups, env, tasks, teacher, seed=seed))
     trajectories = [one for one in trajectories_of(groups) if one.turns and one.trainable]
     if not trajectories:
-        raise UsageError("the teacher gave no answer in any episode, so there is nothing to train on")
+        errors = [f"{r.stop_reason}: {r.error}" for group in groups for r in group.rollouts if r.error]
+        answered = any(one.turns for one in trajectories_of(groups))
+        why = errors[0] if errors else "no seat of the environment learns" if answered else "no agent was ever asked"
+        raise UsageError(f"the teacher gave no answer in any episode, so there is nothing to train on: {one_line(why)}")
     return trajectories
 
 
@@ -112,7 +118,7 @@ def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> P
     """The player of that name, who knows the tasks if it is the oracle. Raises UsageError when there is none."""
     name = name or ("teacher" if "teacher" in env.players else "oracle")
     if name in env.players:
-        return env.players[name]()
+        return players_of(env)[name]()
     if name == "oracle" and env.has_oracle:
         task_of = {task.id: task for task in tasks}
 

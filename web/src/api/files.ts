@@ -2,6 +2,7 @@
 
 import { type Api, path, Refused } from "./client"
 import { type Cell, parse } from "./filter"
+import { mainSeat } from "./seat"
 import type { GroupOpened, Metrics, Opened, Result, Row, Run, StepGroup } from "./types"
 
 async function file<T>(form: string, ...parts: (string | number)[]): Promise<T> {
@@ -95,7 +96,7 @@ function stepGroups(all: Rows, stage: string, step: number): StepGroup[] {
 
 /** Turn and character where two rollouts' actions part; null where one goes on as the other. */
 function parting(first: Opened, other: Opened): { turn: number; character: number } | null {
-  const [mine, theirs] = [first, other].map(one => one.trajectories[0]?.turns ?? []) as [Turns, Turns]
+  const [mine, theirs] = [first, other].map(one => mainSeat(one)?.turns ?? []) as [Turns, Turns]
   for (let turn = 0; turn < Math.max(mine.length, theirs.length); turn++) {
     const [a, b] = [mine[turn]?.action.content ?? "", theirs[turn]?.action.content ?? ""]
     const calls = [mine, theirs].map(turns => JSON.stringify(turns[turn]?.action.tool_calls ?? []))

@@ -1,6 +1,7 @@
 import { useMemo } from "react"
 import { api } from "../api/client"
 import { useData } from "../api/data"
+import { mainSeat } from "../api/seat"
 import type { ComparedTask, Comparison, RunInfo, Sample } from "../api/types"
 import { count, figure, signed } from "../format"
 import { useKeys } from "../keys"
@@ -392,7 +393,7 @@ function Transcript({ run, id, name }: { run: string; id: number; name: string }
   const { data, error, slow } = useData(`rollout ${run} ${id}`, signal => api.rollout(run, id, signal))
   if (error && !data) return <ErrorLine error={error} />
   if (!data) return slow ? <Skeleton /> : <div />
-  const most = Math.abs(data.trajectories[0]?.advantage ?? 0)
+  const most = Math.abs(mainSeat(data)?.advantage ?? 0)
   return (
     <Sibling
       opened={data}

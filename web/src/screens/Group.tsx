@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "react"
 import { api } from "../api/client"
 import { useData } from "../api/data"
+import { mainSeat } from "../api/seat"
 import type { GroupOpened } from "../api/types"
 import { count, figure } from "../format"
 import { useKeys } from "../keys"
@@ -58,7 +59,7 @@ export default function Group({ run, stage, step, group }: GroupProps) {
     )
   }
   if (!data) return slow ? <Skeleton lines={14} /> : null
-  const most = Math.max(...rollouts.map(one => Math.abs(one.trajectories[0]?.advantage ?? 0)), 1e-9)
+  const most = Math.max(...rollouts.map(one => Math.abs(mainSeat(one)?.advantage ?? 0)), 1e-9)
   const [left, right] = picked.map(at => rollouts[at])
   return (
     <div className="screen">
@@ -115,7 +116,7 @@ export default function Group({ run, stage, step, group }: GroupProps) {
 
 function Summary({ data: { task, rollouts, total } }: { data: GroupOpened }) {
   const rewards = rollouts.flatMap(one => {
-    const score = one.trajectories[0]?.score
+    const score = mainSeat(one)?.score
     return score ? [score.reward] : []
   })
   const mean = rewards.length ? rewards.reduce((sum, one) => sum + one, 0) / rewards.length : null

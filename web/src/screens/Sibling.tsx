@@ -1,4 +1,5 @@
 import { memo } from "react"
+import { mainSeat } from "../api/seat"
 import type { Opened, Turn } from "../api/types"
 import { figure, signed } from "../format"
 import { Bar, Link } from "../parts/basics"
@@ -14,9 +15,9 @@ export function acted({ action }: Turn): string {
   return [action.content, ...calls].filter(Boolean).join("\n")
 }
 
-/** Every action of a rollout's first seat, turn by turn. */
+/** Every action of a rollout's first seat that learns, turn by turn. */
 export const actions = (opened: Opened): string =>
-  (opened.trajectories[0]?.turns ?? []).map((turn, at) => `\u2014 turn ${at + 1} \u2014\n${acted(turn)}`).join("\n")
+  (mainSeat(opened)?.turns ?? []).map((turn, at) => `\u2014 turn ${at + 1} \u2014\n${acted(turn)}`).join("\n")
 
 interface SiblingProps {
   opened: Opened
@@ -33,7 +34,7 @@ interface SiblingProps {
 /** One of several rollouts of the same task, as a column. */
 export const Sibling = memo((props: SiblingProps) => {
   const { opened, title, address, parting, most, picked, selected, onPick } = props
-  const trajectory = opened.trajectories[0]
+  const trajectory = mainSeat(opened)
   const score = trajectory?.score ?? null
   return (
     <section className={selected ? "sibling selected" : "sibling"} aria-label={title}>

@@ -90,12 +90,13 @@ async def run_probes(
 
     With `attack`, a small attacker learns from so many episodes, on half of the tasks, and plays the other half.
 
-    With several seats the probe takes the first one and `others`, or an ignorant policy, the rest. Raises
+    With several seats the probe takes the first one that learns and `others`, or an ignorant policy, the rest. Raises
     UsageError when there is nothing to play or nothing was scored.
     """
     if not tasks:
         raise UsageError("there are no tasks to probe with: the environment has no such split, or it is empty")
     room = _ProbeRun(env, tasks, seed, others or IGNORANT_PROBES[1])
+    await room.choose_seat()
     ignorant = [*IGNORANT_PROBES, RANDOM_TOOLS]
     of = len(ignorant) + len(battery) + (oracle is not None) + (random is not None) + 1
     oracle_result = None
@@ -144,6 +145,8 @@ class _ProbeRun:
     tasks: Sequence[Task]
     seed: int
     others: Policy
+    seat: str = ""
+    """The seat that is probed; its trajectory is the first of every rollout."""
     oracle_answers: list[str] = field(default_factory=list)
     """The oracle's first answers in some tasks."""
     actions: dict[str, list[Message]] = field(default_factory=dict)
@@ -157,17 +160,25 @@ class _ProbeRun:
     failures: dict[str, str] = field(default_factory=dict)
     """First errors of the environment and its rubric, by the probe's name."""
 
+    async def choose_seat(self) -> None:
+        """Probe the first seat that learns, which shows as soon as it is played; the first where none does."""
+        self.seat = self.env.seats[0]
+        if len(self.env.seats) > 1:
+            (trial,) = await self._rollouts(self.others, self.tasks[:1])
+            self.seat = next((t.seat for t in trial.trajectories if t.trainable), self.seat)
+
     async def _rollouts(self, policy: Policy, tasks: Sequence[Task]) -> list[Rollout]:
         """One rollout a task, the first one alone: a policy that does not fit is not played further."""
-        first, *others = self.env.seats
         limits = self.env.limits
         bounds = replace(limits, timeout=min(limits.timeout or PROBE_EPISODE_SECONDS, PROBE_EPISODE_SECONDS))
-        policies = {first: policy, **dict.fromkeys(others, self.others)}
+        policies = {**dict.fromkeys(self.env.seats, self.others), self.seat: policy}
         played = [await rollout(self.env, tasks[0], policies, seed=self.seed, limits=bounds)]
-        if ProbeDoesNotFit.__name__ in (played[0].error or ""):
-            return played
-        rest = [rollout(self.env, task, policies, seed=self.seed, limits=bounds) for task in tasks[1:]]
-        return [*played, *await _some_at_once(rest, 16)]
+        if ProbeDoesNotFit.__name__ not in (played[0].error or ""):
+            rest = [rollout(self.env, task, policies, seed=self.seed, limits=bounds) for task in tasks[1:]]
+            played += await _some_at_once(rest, 16)
+        for one in played:
+            one.trajectories.sort(key=lambda trajectory: trajectory.seat != self.seat)
+        return played
 
     @property
     def takes_turns(self) -> bool:
@@ -222,7 +233,7 @@ class _ProbeRun:
         return await self.play(who, policy=attacker, tasks=self.tasks[half:] or self.tasks)
 
     async def play(self, one: Probe, *, policy: Policy, tasks: Sequence[Task] = ()) -> ProbeResult | None:
-        """The policy's result in the first seat; None where it does not fit, crashed, or nothing was scored."""
+        """The policy's result in its seat; None where it does not fit, crashed, or nothing was scored."""
         tasks = tasks or ([self.tasks[0]] if one.name == "code-wait" else self.tasks)
         played = await self._rollouts(ProbePlayer(one, self.form) if policy is one else policy, tasks)
         if ProbeDoesNotFit.__name__ in (played[0].error or ""):

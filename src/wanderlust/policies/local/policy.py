@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from random import Random
 from typing import Any, Self, TypeAlias
 
@@ -88,6 +89,10 @@ class LocalSampler:
             self.engine.release(context)
 
 
+DIGEST_WEIGHTS = 64
+"""Weights of each parameter that are read for a model's digest."""
+
+
 class LocalPolicy(TokenPolicy):
     """A policy whose engine is in this process; caches each conversation's keys and values across its turns."""
 
@@ -115,6 +120,16 @@ class LocalPolicy(TokenPolicy):
         renderer = Renderer(tokenizer, keeps_answers=keeps_answers)
         engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast, cache_bytes=cache_bytes)
         return cls(engine, renderer, sampling, seed=seed)
+
+    @property
+    def digest(self) -> str:
+        """Of some weights of every parameter: a model that has learnt has another one."""
+        found = sha256()
+        for name, weights in self.engine.model.named_parameters():
+            flat = weights.detach().reshape(-1)
+            some = flat[:: max(flat.numel() // DIGEST_WEIGHTS, 1)].float().cpu().numpy()
+            found.update(name.encode() + some.tobytes())
+        return found.hexdigest()[:16]
 
     async def complete_streaming(
         self, on_text: OnText, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""

