@@ -14,7 +14,7 @@ import torch
 from aiohttp import web
 
 from wanderlust.errors import PolicyFailure, UsageError
-from wanderlust.policies.server_side.wander_weights import WeightReceiver
+from wanderlust.policies.server_side.wander_weights import ReceivingWorker
 from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import RECEIVER, VLLMOptions, VLLMServers
 from wanderlust.policies.weight_sender import WeightSender
@@ -24,7 +24,7 @@ from wanderlust.training.setup import check_engine
 TENSORS = [("embed", torch.arange(12.0).reshape(3, 4)), ("scalar", torch.tensor(2.5)), ("head", torch.randn(5, 2))]
 
 
-class Worker(WeightReceiver):
+class Worker(ReceivingWorker):
     """A server's worker that keeps what it reads."""
 
     def __init__(self, rank: int):

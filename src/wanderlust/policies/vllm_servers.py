@@ -47,7 +47,7 @@ WeightFormat: TypeAlias = Literal["adapter", "checkpoint", "tensors"]
 """A folder with a LoRA adapter or with all weights; or all weights as tensors, over the network."""
 RECEIVER_FOLDER = Path(server_side.__file__).parent
 """What servers import that are sent tensors."""
-RECEIVER = "wander_weights.WeightReceiver"
+RECEIVER = "wander_weights.ReceivingWorker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

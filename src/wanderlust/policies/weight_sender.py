@@ -42,13 +42,18 @@ class WeightSender:
     async def send(self, servers: Sequence[VLLM], tensors: NamedTensors) -> None:
         """Have all workers of the servers take in the tensors. PolicyFailure when one of them does not."""
         described = [(name, str(self.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors]
+
+        def send_all() -> None:
+            for _, tensor in tensors:
+                broadcast(self._group, tensor.to(self.device, self.dtype).contiguous())
+
         async with self._lock:
             try:
                 if self._members != tuple(map(id, servers)):
                     await self._join(servers)
                 self._members = ()  # until all has arrived
                 received = [one.call_workers("wander_receive", tensors=described) for one in servers]
-                await asyncio.gather(asyncio.to_thread(self._broadcast, tensors), *received)
+                await asyncio.gather(asyncio.to_thread(send_all), *received)
                 self._members = tuple(map(id, servers))
             except (RuntimeError, OSError) as error:  # those of a process group
                 raise PolicyFailure(f"weights were not transferred: {one_line(str(error))}", transient=True) from error
@@ -74,7 +79,3 @@ class WeightSender:
             open_group, self.backend, self._store, address=address, rank=SENDER, size=first, seconds=self.seconds
         )
         self._group, *_ = await asyncio.gather(opened, *joined)
-
-    def _broadcast(self, tensors: NamedTensors) -> None:
-        for _, tensor in tensors:
-            broadcast(self._group, tensor.to(self.device, self.dtype).contiguous())

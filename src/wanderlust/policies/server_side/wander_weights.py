@@ -1,6 +1,6 @@
 """Weights over the network: one process sends all tensors of a model, the workers of servers receive them.
 
-Both sides import this file. A vLLM server does so by `--worker-extension-cls wander_weights.WeightReceiver`, with this
+Both sides import this file. A vLLM server does so by `--worker-extension-cls wander_weights.ReceivingWorker`, with this
 folder in its PYTHONPATH; it needs PyTorch and nothing else of this project. The group is a process group of its own,
 beside whatever groups either side has: NCCL between GPUs, gloo between processors.
 """
@@ -51,7 +51,7 @@ def broadcast(group: Any, tensor: Tensor) -> None:
     group.broadcast([tensor], options).wait()
 
 
-class WeightReceiver:
+class ReceivingWorker:
     """What a worker of a vLLM server can do besides; each call is made on all workers of the server at once."""
 
     rank: int
@@ -71,10 +71,11 @@ class WeightReceiver:
 
     def wander_receive(self, tensors: list[tuple[str, str, list[int]]]) -> None:
         """Take in all weights: names, types and shapes of the tensors, in the order in which they are sent."""
-        self.reload_weights(weights_iterator=self._wander_incoming(tensors))  # type: ignore[attr-defined]
 
-    def _wander_incoming(self, tensors: list[tuple[str, str, list[int]]]) -> Iterator[tuple[str, Tensor]]:
-        for name, kind, shape in tensors:
-            tensor = torch.empty(shape, dtype=getattr(torch, kind), device=self.device)
-            broadcast(self._wander_group, tensor)
-            yield name, tensor
+        def incoming() -> Iterator[tuple[str, Tensor]]:
+            for name, kind, shape in tensors:
+                tensor = torch.empty(shape, dtype=getattr(torch, kind), device=self.device)
+                broadcast(self._wander_group, tensor)
+                yield name, tensor
+
+        self.reload_weights(weights_iterator=incoming())  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface
 
@@ -91,6 +92,16 @@ def _attention(module: nn.Module, *tensors: Tensor | None, **options: Any) -> tu
 
 
 AttentionInterface.register(ATTENTION, _attention)
+
+
+def join_context_group(size: int) -> ContextGroup:
+    """The group of this process: `size` neighbours by rank. UsageError where the processes are no multiple of it."""
+    world = dist.get_world_size() if dist.is_initialized() else 1
+    if world % size:
+        raise UsageError(f"context_parallel is {size}, and {world} processes are no multiple of it")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    mesh = init_device_mesh(device, (world // size, size), mesh_dim_names=("data", "context"))
+    return ContextGroup(group=mesh.get_group("context"), rank=mesh.get_local_rank("context"), size=size)
 
 
 def use_context_parallel(model: Any, context: ContextGroup) -> None:

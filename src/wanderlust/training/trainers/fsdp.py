@@ -36,7 +36,7 @@ from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import SUMMED_FIELDS, GradientComputer, LossSums, transformer_layers
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import NOTHING_ADDED, Optimizer
-from wanderlust.training.trainers.context_parallel import ContextGroup, use_context_parallel
+from wanderlust.training.trainers.context_parallel import ContextGroup, join_context_group, use_context_parallel
 from wanderlust.training.trainers.fsdp_state import MAX_FILE_BYTES, load_tensors, save_safetensors, save_tensors
 
 T = TypeVar("T")
@@ -155,20 +155,11 @@ class _ShardedGradientComputer(GradientComputer):
         self.data_rank, self.data_size = rank_and_world_size()
         self.context: ContextGroup | None = None
         if config.context_parallel > 1:
-            self._read_parts(model, config.context_parallel)
+            self.context = join_context_group(config.context_parallel)
+            use_context_parallel(model, self.context)
+            self.data_rank, self.data_size = self.data_rank // self.context.size, self.data_size // self.context.size
+            self.packs = self.trees = False
         self.reader = _FsdpModel(model, super().logprobs if self.context is None else self._logprobs_by_parts)
-
-    def _read_parts(self, model: Any, size: int) -> None:
-        """Divide the processes into groups of `size` that each read a batch together."""
-        world = self.data_size
-        if world % size:
-            raise UsageError(f"context_parallel is {size}, and {world} processes are no multiple of it")
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        mesh = init_device_mesh(device, (world // size, size), mesh_dim_names=("data", "context"))
-        self.context = ContextGroup(group=mesh.get_group("context"), rank=mesh.get_local_rank("context"), size=size)
-        self.data_rank, self.data_size = mesh.get_local_rank("data"), world // size
-        self.packs = self.trees = False
-        use_context_parallel(model, self.context)
 
     def _logprobs_by_parts(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """As `logprobs`, with this process's part of every row read here; differentiable by that part alone."""
