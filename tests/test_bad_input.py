@@ -63,6 +63,23 @@ class Sized(Fine):
         self.size = size
 
 
+class PlayerIsAnObject(Fine):
+    players = {"teacher": Scripted(["1"])}
+
+
+class PlayerIsNoPolicy(Fine):
+    players = {"teacher": lambda: 7}
+
+
+class PlayerFails(Fine):
+    players = {"teacher": lambda: 1 / 0}
+
+
+class OracleRaises(Fine):
+    def oracle(self, task):
+        raise KeyError("no such key")
+
+
 def unreadable(messages, rng):
     return "no verdict in this"
 """
@@ -233,3 +250,43 @@ def test_hosted_names_list_what_a_policy_may_be(capsys: pytest.CaptureFixture[st
     accepted = ("URL with --model", "run or checkpoint folder", "smollm2", "fresh", "script module:name", "oracle")
     refused(capsys, ["eval", "bad.py:Fine", "--policy", name], 2, f"no policy {name!r}", *accepted)
     refused(capsys, ["train", "bad.py:Fine", "--policy", name], 2, f"no policy {name!r}", *accepted[1:4])
+
+
+SHORT = ("--sft-episodes", "2", "--sft-steps", "1", "--steps", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("PlayerIsAnObject", "the player 'teacher' is a Scripted, not a function"),
+        ("PlayerIsNoPolicy", "the player 'teacher' makes a int, which is no policy"),
+        ("PlayerFails", "cannot make the player 'teacher': ZeroDivisionError"),
+    ],
+)
+def test_a_player_that_cannot_be_made(capsys: pytest.CaptureFixture[str], name: str, told: str) -> None:
+    for words in (["eval", "--policy", "teacher"], ["train", "--policy", "fresh", *SHORT]):
+        refused(capsys, [words[0], f"bad.py:{name}", *words[1:]], 2, told)
+    code, out, err = run(capsys, "check", f"bad.py:{name}", "--json")
+    assert code == 1, err
+    assert told in {one["rule"]: one["detail"] for one in json.loads(out)["problems"]}["players"]
+
+
+def test_an_oracle_that_raises(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "check", "bad.py:OracleRaises", "--json")
+    problems = {one["rule"]: one["detail"] for one in json.loads(out)["problems"]}
+    assert (code, problems["oracle"]) == (1, "it cannot be made: KeyError: 'no such key'"), err
+    _, _, err = run(capsys, "probe", "bad.py:OracleRaises", "--num-tasks", "3")
+    assert "the oracle failed (task 'eval-0': KeyError: 'no such key'), so 1 counts as the full reward" in err
+    refused_line = (
+        "the teacher gave no answer in any episode (KeyError: 'no such key'), so there is nothing to train on"
+    )
+    assert refused_line in run(capsys, "train", "bad.py:OracleRaises", "--policy", "fresh", *SHORT)[2]
+
+
+def test_what_cannot_be_imported(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "raises.py").write_text("def answer(messages, rng):\n    return '1'\n\n\nraise ValueError('no data')\n")
+    refused(
+        capsys, ["eval", "bad.py:Fine", "--policy", "raises.py:answer"], 2, "cannot be imported: ValueError: no data"
+    )
+    for target in (":answer", "bad:", ".bad:answer"):
+        refused(capsys, ["probe", "bad.py:Fine", "--more", target], 2, f"{target!r} names nothing to import")

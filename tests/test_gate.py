@@ -43,6 +43,9 @@ def test_each_mistake_is_told_by_its_name() -> None:
     assert "await" in rules(check(ForgetsOneAwait(), probe=False))
     assert "splits" in rules(check(BROKEN["same values reworded"](), probe=False))
     assert rules(check(BROKEN["some keys wrong"]())) == {"oracle"}
+    assert rules(check(BROKEN["oracle that raises"]())) == {"oracle", "players"}
+    assert rules(check(BROKEN["oracle that fails now and then"]())) == {"players"}
+    assert rules(check(BROKEN["player that is an object"]())) == {"players"}
     told, *_ = check(with_tasks(raising)()).violations
     assert str(told) == "tasks: tasks('train'): ValueError: the data is not there"
 

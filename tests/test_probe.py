@@ -414,3 +414,13 @@ def test_a_game_for_two_has_a_player_who_makes_legal_moves():
     assert drawn == {"[1]", "[3]"}
     assert draw_listed_move([user("Your turn.")], Random(0)) == "[0]"
     assert "random" in TextArenaDuel.players
+
+
+def test_an_oracle_that_fails_is_told_and_no_mistake_of_the_environment():
+    def sometimes(messages, rng):
+        return knows(messages, rng) if "1" in messages[-1].content else str(1 / 0)
+
+    for oracle, left in ((Scripted(lambda messages, rng: str(1 / 0)), False), (Scripted(sometimes), True)):
+        report = found(adding(lambda text, answer: float(said(text) == answer)), battery=(), oracle=oracle)
+        assert report.oracle_failure.endswith("ZeroDivisionError: division by zero")
+        assert (report.oracle is not None, report.failures, report.crashes) == (left, [], [])

@@ -165,6 +165,23 @@ def boundary(failure: type[Failure]) -> Iterator[None]:
         raise failure(f"{type(error).__name__}: {error}") from error
 
 
+@contextmanager
+def writing(path: object) -> Iterator[None]:
+    """Guarantees that what the block cannot write is a StoreError in one line, with the path and the system's reason.
+
+    Libraries that write tensors say of a full disk only that a position is wrong; the reason is what they met before.
+    """
+    try:
+        with boundary(Failure):
+            yield
+    except Failure as failure:
+        if type(failure) is not Failure:
+            raise
+        met = (failure.__cause__, failure.__cause__ and failure.__cause__.__context__)
+        reason = next((error.strerror for error in met if isinstance(error, OSError) and error.strerror), str(failure))
+        raise StoreError(f"{path} cannot be written: {one_line(reason)}") from failure
+
+
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Controls but newline and tab, what reorders or breaks lines unseen, and lone surrogates."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.environment import Environment, Limits
-from wanderlust.errors import EnvironmentFailure, UsageError, one_line
+from wanderlust.errors import EnvironmentFailure, PolicyFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.openai_types import message_to_wire
 from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
@@ -171,7 +171,11 @@ async def _replayed(env: Environment, first: Rollout) -> list[ContractViolation]
 
 async def _check_oracle(env: Environment, tasks: Sequence[Task]) -> list[ContractViolation]:
     """Findings about the rewards of an oracle and of garbage."""
-    oracles = [(task, policy) for task in tasks if (policy := env.oracle(task)) is not None]
+    try:
+        with boundary(PolicyFailure):
+            oracles = [(task, policy) for task in tasks if (policy := env.oracle(task)) is not None]
+    except WanderlustError as error:
+        return [ContractViolation("oracle", one_line(f"it cannot be made: {error}", 300))]
     if not oracles:
         return []
     best = [await _play(env, task, policy) for task, policy in oracles]

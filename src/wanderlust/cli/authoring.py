@@ -172,8 +172,11 @@ def _own_probes(target: str | None) -> tuple[Probe, ...]:
 
 def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
     chance, played = findings.chance, len(findings.results)
-    if findings.oracle is None:
-        print_note(f"{name} has no such oracle, so {findings.top:g} counts as the full reward")
+    if findings.oracle is None or findings.oracle_failure:
+        error = findings.oracle_failure
+        what = f"the oracle failed ({error})" if error else f"{name} has no such oracle"
+        full = f"so {findings.top:g} counts as the full reward"
+        print_note(f"{what}, {full if findings.oracle is None else 'and those episodes are in no figure'}")
     around = f"chance ({chance.name}) earns {chance.reward}, the oracle {findings.top:.3f}"
     failed = sum(earned.failed for earned in findings.results)
     if failed:

@@ -15,6 +15,7 @@ from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE, SamplingOptions
 from wanderlust.policies.local.device import warn_slow_precision
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.resolve import make_player
 from wanderlust.policies.sglang import SGLang
 from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import no_server_program
@@ -31,6 +32,7 @@ from wanderlust.training.group_source import (
 from wanderlust.training.label_free_rewards import label_judge
 from wanderlust.training.memory import check_gpus
 from wanderlust.training.models import algorithm_context, checkpoint_folder
+from wanderlust.training.result import RANDOM
 from wanderlust.training.warmup import teacher_policy
 
 PROBE_TEXT = "Some 3 foo_bar(x)\n\u00e9\u4f60"
@@ -183,6 +185,8 @@ def validate_config(config: TrainConfig) -> None:
             raise UsageError("set `label_estimator` or `teacher`, not both")
     if config.sft_episodes:
         teacher_policy(env, config.sft_teacher)
+    if config.result_samples and RANDOM in env.players:
+        make_player(env, RANDOM)
     if config.policy != FRESH_POLICY:
         folder = checkpoint_folder(config.policy)
         model, tokenizer = load_pretrained(folder)

@@ -9,10 +9,11 @@ from random import Random
 from typing import Any
 
 from wanderlust.environment import Environment
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.resolve import make_player
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import play_groups, run_blocking
 from wanderlust.runner.progress import Logger
@@ -104,7 +105,9 @@ def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[
     groups = run_blocking(partial(play_groups, env, tasks, teacher, seed=seed))
     trajectories = [one for one in trajectories_of(groups) if one.turns and one.trainable]
     if not trajectories:
-        raise UsageError("the teacher gave no answer in any episode, so there is nothing to train on")
+        errors = (rollout.error for group in groups for rollout in group.rollouts if rollout.error)
+        why = next((f" ({one_line(error)})" for error in errors), "")
+        raise UsageError(f"the teacher gave no answer in any episode{why}, so there is nothing to train on")
     return trajectories
 
 
@@ -112,7 +115,7 @@ def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> P
     """The player of that name, who knows the tasks if it is the oracle. Raises UsageError when there is none."""
     name = name or ("teacher" if "teacher" in env.players else "oracle")
     if name in env.players:
-        return env.players[name]()
+        return make_player(env, name)
     if name == "oracle" and env.has_oracle:
         task_of = {task.id: task for task in tasks}
 
@@ -124,7 +127,10 @@ def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> P
 
         return PerRolloutPolicy(oracle_of)
     there = [*env.players, *(["oracle"] if env.has_oracle else [])]
-    raise UsageError(f"the environment has no player {name!r} to imitate; there are {there or 'none'}")
+    raise UsageError(
+        f"the environment has no player {name!r} to imitate; there are {there or 'none'}: give it an oracle or a "
+        "player `teacher`, or start from a checkpoint"
+    )
 
 
 def initial_model(config: TrainConfig, logger: Logger) -> tuple[Any, Any]:

@@ -132,6 +132,7 @@ async def run_probes(
     report = assess_probes(results, skipped, oracle_result)
     dull = [score.reward for r in room.garbage.values() if (score := r.trajectories[0].score) is not None]
     report.chance_bar, report.formless = env.chance_bar, fsum(dull) / max(len(dull), 1)
+    report.oracle_failure = room.failures.pop("oracle", "")
     report.crashes = [f"{name}: {error}" for name, error in room.crashes.items()]
     report.failures = [f"{name}: {error}" for name, error in room.failures.items()]
     return report
@@ -229,8 +230,9 @@ class _ProbeRun:
         failed = [r for r in played if r.error is not None and ProbeDoesNotFit.__name__ not in r.error]
         for r in failed:
             own = r.stop_reason == PolicyFailure.__name__
-            if not own or policy is one:
-                (self.crashes if own else self.failures).setdefault(one.name, f"task {r.task.id!r}: {r.error}")
+            if not own or policy is one or one.kind == ORACLE_KIND:
+                kept = self.crashes if own and policy is one else self.failures
+                kept.setdefault(one.name, f"task {r.task.id!r}: {r.error}")
         scored = {
             r.task.id: score.reward
             for r in played
