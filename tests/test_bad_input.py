@@ -75,6 +75,10 @@ class PlayerFails(Fine):
     players = {"teacher": lambda: 1 / 0}
 
 
+class RandomFails(Fine):
+    players = {"teacher": lambda: Scripted(["1"]), "random": lambda: 1 / 0}
+
+
 class OracleRaises(Fine):
     def oracle(self, task):
         raise KeyError("no such key")
@@ -269,6 +273,12 @@ def test_a_player_that_cannot_be_made(capsys: pytest.CaptureFixture[str], name: 
     code, out, err = run(capsys, "check", f"bad.py:{name}", "--json")
     assert code == 1, err
     assert told in {one["rule"]: one["detail"] for one in json.loads(out)["problems"]}["players"]
+
+
+def test_a_random_player_that_fails_is_told_before_training(capsys: pytest.CaptureFixture[str]) -> None:
+    """It plays when the run is over."""
+    words = ["train", "bad.py:RandomFails", "--policy", "fresh", *SHORT]
+    refused(capsys, words, 2, "cannot make the player 'random': ZeroDivisionError")
 
 
 def test_an_oracle_that_raises(capsys: pytest.CaptureFixture[str]) -> None:

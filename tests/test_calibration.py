@@ -115,6 +115,8 @@ def test_the_mean_of_the_votes_counts_and_the_threshold_is_the_callers():
     for threshold, right, wrong in ((0.5, 1.0, 0.0), (0.4, 1.0, 1.0), (0.7, 0.0, 0.0)):
         found = calibrate(items, pass_threshold=threshold)
         assert (found.true_positives.value, found.false_positives.value) == (right, wrong)
+    tied = [ItemVerdicts(label=True, scores=(0.0, 1.0), length=1)]
+    assert calibrate(tied, pass_threshold=0.5).accuracy.value == 1.0  # at least the threshold
     two = calibrate(verdicts(0.9, 0.3, votes=2), pass_threshold=0.75)  # accepted by both
     assert two.true_positives.low < 0.81 < two.true_positives.high
     assert two.false_positives.low < 0.09 < two.false_positives.high
