@@ -22,6 +22,7 @@ from wanderlust.training.checkpoint import PREVIOUS_STATE_FILE, Run, copy_file, 
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.train import resume_training, train
+from wanderlust.training.trainers.fsdp_state import save_safetensors, save_tensors
 from wanderlust.training.trainers.served import write_weights
 
 FLIPS = 100
@@ -106,6 +107,8 @@ WRITES: dict[str, Callable[[Path], None]] = {
     "copy": lambda path: copy_file(path.with_name("long"), path),
     "checkpoint": lambda path: save_pretrained(path, fresh(0), TOKENIZER),
     "adapters": lambda path: save_adapter(path, with_new_adapters(fresh(0))),
+    "sharded": lambda path: save_tensors(path, {"weights": torch.ones(40_000)}),
+    "sharded checkpoint": lambda path: save_safetensors(path, {"weights": torch.ones(40_000)}),
     "served": lambda path: write_weights(path, fresh(0), kind="checkpoint"),
 }
 
