@@ -344,6 +344,15 @@ class GivingUpPays(Loop):
         return float(text in (wanted, "pass"))
 
 
+def raising_oracle(env: Environment, task: Task) -> Policy | None:
+    raise KeyError(task.id)
+
+
+def failing_oracle(env: Environment, task: Task) -> Policy | None:
+    """Has no answer to one task in five."""
+    return Scripted([f"<answer>{task.answer}</answer>"] * (int(task.id.split("-")[1]) % 5 > 0))
+
+
 BROKEN: dict[str, Callable[[], Environment]] = {
     "never asks": NeverAsks,
     "forgets await": ForgetsAwait,
@@ -387,6 +396,9 @@ BROKEN: dict[str, Callable[[], Environment]] = {
     "oracle below its bar": with_oracle(
         lambda task: f"<answer>{int(task.answer) + (int(task.id.split('-')[1]) % 2)}</answer>", bar=0.9
     ),
+    "oracle that raises": type("Raises", (Sums,), {"oracle": raising_oracle}),
+    "oracle that fails now and then": type("Fails", (Sums,), {"oracle": failing_oracle}),
+    "player that is an object": type("Player", (Sums,), {"players": {"teacher": Scripted(["1"])}}),
     "oracle in the wrong form": with_oracle(lambda task: f"It is {task.answer}"),
     "contains": with_reward(contains),
     "silence": with_reward(silence),

@@ -96,10 +96,6 @@ class RubricFunction(Fine):
     rubric = staticmethod(lambda completion: 1.0)
 
 
-class Untaught(Fine):
-    players = {"teacher": lambda: 1 / 0}
-
-
 class TeacherFails(Fine):
     players = {"teacher": lambda: Scripted(lambda messages, rng: 1 / 0)}
 
@@ -118,11 +114,6 @@ class NobodyLearns(Fine):
 class Empty(Fine):
     def tasks(self, split="train"):
         return []
-
-
-class OracleRaises(Fine):
-    def oracle(self, task):
-        raise ValueError("no key")
 
 
 class RewardText(Fine):
@@ -149,6 +140,27 @@ class Chatty(Fine):
 class Sized(Fine):
     def __init__(self, size):
         self.size = size
+
+
+class PlayerIsAnObject(Fine):
+    players = {"teacher": Scripted(["1"])}
+
+
+class PlayerIsNoPolicy(Fine):
+    players = {"teacher": lambda: 7}
+
+
+class PlayerFails(Fine):
+    players = {"teacher": lambda: 1 / 0}
+
+
+class RandomFails(Fine):
+    players = {"teacher": lambda: Scripted(["1"]), "random": lambda: 1 / 0}
+
+
+class OracleRaises(Fine):
+    def oracle(self, task):
+        raise KeyError("no such key")
 
 
 def unreadable(messages, rng):
@@ -266,14 +278,6 @@ def test_what_an_episode_does_wrongly_is_its_failure(capsys: pytest.CaptureFixtu
     assert (code, said in out) == (1, True)
 
 
-def test_a_player_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "the player 'teacher' cannot be made: ZeroDivisionError: division by zero"
-    for words in (["eval", "--policy", "teacher"], ["probe", "--oracle", "teacher"], FRESH):
-        refused(capsys, [words[0], "bad.py:Untaught", *words[1:]], 1, said)
-    code, out, _ = run(capsys, "check", "bad.py:Untaught", "--json")
-    assert (code, said in out) == (1, True)
-
-
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
@@ -287,14 +291,6 @@ def test_a_player_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str
 def test_why_there_is_nothing_to_imitate(capsys: pytest.CaptureFixture[str], kind: str, why: str) -> None:
     code, _, err = run(capsys, FRESH[0], f"bad.py:{kind}", *FRESH[1:])
     assert (code, why in err.splitlines()[-1]) == (2, True), err
-
-
-def test_an_oracle_that_raises_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    for more in ([], ["--no-probe"]):
-        code, out, _ = run(capsys, "check", "bad.py:OracleRaises", "--json", *more)
-        assert (code, "oracle(task) raises for task 'train-0': ValueError: no key" in out) == (1, True)
-    assert "the oracle failed in every task" in run(capsys, "probe", "bad.py:OracleRaises", "--num-tasks", "2")[2]
-    refused(capsys, ["probe", "bad.py:Fine", "--oracle", "oracel"], 2, "no player 'oracel'; did you mean oracle?")
 
 
 @pytest.mark.parametrize(
@@ -440,3 +436,56 @@ def test_hosted_names_list_what_a_policy_may_be(capsys: pytest.CaptureFixture[st
     accepted = ("URL with --model", "run or checkpoint folder", "smollm2", "fresh", "script module:name", "oracle")
     refused(capsys, ["eval", "bad.py:Fine", "--policy", name], 2, f"no policy {name!r}", *accepted)
     refused(capsys, ["train", "bad.py:Fine", "--policy", name], 2, f"no policy {name!r}", *accepted[1:4])
+
+
+SHORT = ("--sft-episodes", "2", "--sft-steps", "1", "--steps", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("PlayerIsNoPolicy", "the player 'teacher' makes a int, which is no policy"),
+        ("PlayerFails", "cannot make the player 'teacher': ZeroDivisionError"),
+    ],
+)
+def test_a_player_that_cannot_be_made(capsys: pytest.CaptureFixture[str], name: str, told: str) -> None:
+    for words in (["eval", "--policy", "teacher"], ["train", "--policy", "fresh", *SHORT]):
+        refused(capsys, [words[0], f"bad.py:{name}", *words[1:]], 2, told)
+    code, out, err = run(capsys, "check", f"bad.py:{name}", "--json")
+    assert code == 1, err
+    assert told in {one["rule"]: one["detail"] for one in json.loads(out)["problems"]}["players"]
+
+
+def test_players_that_are_no_functions(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["eval", "--policy", "teacher"], ["train", "--policy", "fresh", *SHORT]):
+        told = "PlayerIsAnObject.players must be functions that make a policy, by name"
+        refused(capsys, [words[0], "bad.py:PlayerIsAnObject", *words[1:]], 2, told)
+
+
+def test_a_random_player_that_fails_is_told_before_training(capsys: pytest.CaptureFixture[str]) -> None:
+    """It plays when the run is over."""
+    words = ["train", "bad.py:RandomFails", "--policy", "fresh", *SHORT]
+    refused(capsys, words, 2, "cannot make the player 'random': ZeroDivisionError")
+
+
+def test_an_oracle_that_raises(capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--no-probe"]):
+        code, out, err = run(capsys, "check", "bad.py:OracleRaises", "--json", *more)
+        problems = {one["rule"]: one["detail"] for one in json.loads(out)["problems"]}
+        assert (code, problems["oracle"]) == (1, "oracle(task) raises for task 'train-0': KeyError: 'no such key'"), err
+    refused(capsys, ["probe", "bad.py:Fine", "--oracle", "oracel"], 2, "no player 'oracel'; did you mean oracle?")
+    _, _, err = run(capsys, "probe", "bad.py:OracleRaises", "--num-tasks", "3")
+    assert "the oracle failed (task 'eval-0': KeyError: 'no such key'), so 1 counts as the full reward" in err
+    assert (
+        "there is nothing to train on: PolicyFailure: KeyError: 'no such key'"
+        in run(capsys, "train", "bad.py:OracleRaises", "--policy", "fresh", *SHORT)[2]
+    )
+
+
+def test_what_cannot_be_imported(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "raises.py").write_text("def answer(messages, rng):\n    return '1'\n\n\nraise ValueError('no data')\n")
+    refused(
+        capsys, ["eval", "bad.py:Fine", "--policy", "raises.py:answer"], 2, "cannot be imported: ValueError: no data"
+    )
+    for target in (":answer", "bad:", ".bad:answer"):
+        refused(capsys, ["probe", "bad.py:Fine", "--more", target], 2, f"{target!r} names nothing to import")

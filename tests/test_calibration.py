@@ -55,6 +55,10 @@ def yes_no(messages, rng):
     return "Yes." if "right" in messages[-1].content.split("Response:")[-1] else "No."
 
 
+def affirming(messages, rng):
+    return "Yes."
+
+
 def shouting(completion):
     return float(completion.isupper())
 
@@ -111,6 +115,8 @@ def test_the_mean_of_the_votes_counts_and_the_threshold_is_the_callers():
     for threshold, right, wrong in ((0.5, 1.0, 0.0), (0.4, 1.0, 1.0), (0.7, 0.0, 0.0)):
         found = calibrate(items, pass_threshold=threshold)
         assert (found.true_positives.value, found.false_positives.value) == (right, wrong)
+    tied = [ItemVerdicts(label=True, scores=(0.0, 1.0), length=1)]
+    assert calibrate(tied, pass_threshold=0.5).accuracy.value == 1.0  # at least the threshold
     two = calibrate(verdicts(0.9, 0.3, votes=2), pass_threshold=0.75)  # accepted by both
     assert two.true_positives.low < 0.81 < two.true_positives.high
     assert two.false_positives.low < 0.09 < two.false_positives.high
@@ -305,6 +311,31 @@ def test_player_and_judge_have_each_their_endpoint(capsys, monkeypatch):
     assert JudgeGapOptions().judge_options(player_options) == player_options
 
 
+def test_a_cache_knows_every_setting_of_the_endpoint(place, capsys):
+    """The same judge at another temperature or length is asked again, and at the same one not once."""
+    items = [{"prompt": f"{label}?", "completion": "so", "label": label} for label in (True, False)]
+    (place / "few.jsonl").write_text("\n".join(map(json.dumps, items)))
+    with model_server() as (url, asked):
+        words = ("judge", "calibrate", "few.jsonl", "--policy", url, "--model", "large", "--cache", "verdicts.db")
+        counts = []
+        for more in (["--temperature", "1"], ["--temperature", "1"], ["--temperature", "0"], ["--max-tokens", "7"]):
+            before = len(asked)
+            ran(capsys, *words, *more, "--votes", "1", "--json")
+            counts.append(len(asked) > before)
+    assert counts == [True, False, True, True]
+
+
+def test_pairs_without_a_verdict_are_counted(place, capsys):
+    """This judge answers in words alone, so it cannot compare two answers side by side."""
+    (place / "prompt.txt").write_text("Question: {prompt}\nResponse: {completion}\nRespond yes or no only.")
+    words = ("judge", "calibrate", "items.jsonl", "--policy", "made.py:affirming")
+    words = (*words, "--template", "prompt.txt", "--yes-no")
+    code, out, err = ran(capsys, *words, "--json")
+    told = json.loads(out)
+    assert (code, told["order_flips"], told["pairs_failed"]) == (0, None, 20)
+    assert "20 of 20 pairs that change places have no verdict: no verdict in 3 answers" in err
+
+
 @pytest.mark.parametrize("votes", [2, 3, 8])
 @pytest.mark.parametrize(("yes", "no"), [(0.5, 0.5), (2.5, 2.5), (0.8, 0.2)])
 def test_the_interval_of_agreement_holds_the_truth(votes, yes, no):
@@ -315,10 +346,27 @@ def test_the_interval_of_agreement_holds_the_truth(votes, yes, no):
         items = []
         for _ in range(30):
             chance = rng.betavariate(yes, no)
-            scores = tuple(float(rng.random() < chance) for _ in range(2))[:votes]
+            scores = tuple(float(rng.random() < chance) for _ in range(votes))
             items.append(ItemVerdicts(label=True, scores=scores, length=1))
         found = calibrate(items).agreement
         held += found.low <= truth <= found.high
+    assert held / runs >= 0.93
+
+
+@pytest.mark.parametrize(("right", "wrong", "share"), [(0.9, 0.1, 0.5), (0.7, 0.6, 0.5), (0.95, 0.05, 0.2)])
+def test_the_interval_of_kappa_holds_the_truth(right, wrong, share):
+    """`right` and `wrong` are the chances that a right and a wrong answer is accepted, `share` that of right ones."""
+    agree, accepted = share * right + (1 - share) * (1 - wrong), share * right + (1 - share) * wrong
+    chance = accepted * share + (1 - accepted) * (1 - share)
+    truth, rng, held, runs = (agree - chance) / (1 - chance), Random(f"kappa/{right}"), 0, 400
+    for _ in range(runs):
+        items = []
+        for _ in range(40):
+            label = rng.random() < share
+            scores = (float(rng.random() < (right if label else wrong)),)
+            items.append(ItemVerdicts(label=label, scores=scores, length=1))
+        found = calibrate(items).kappa
+        held += found is not None and found.low <= truth <= found.high
     assert held / runs >= 0.93
 
 

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from toys import TOKENIZER, fresh
+from wanderlust.cli.eval_options import AggregationOptions
 from wanderlust.cli.main import main
+from wanderlust.cli.options import AnswerOptions
 from wanderlust.evals.aggregation import EstimateAccumulator
+from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.policies.resolve import resolve_policy
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.label_free import Majority, Synthesis
+from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, user
 
 MADE = r"""
@@ -184,3 +190,24 @@ def test_what_an_estimate_earns_where_it_is_not_the_majority():
     chosen = EstimateAccumulator(name="majority", estimator=Majority(), check=check)
     asyncio.run(chosen.add(groups[:1]))
     assert (chosen.report().value.value, chosen.report().right_apart) == (0.0, None)
+
+
+@pytest.mark.parametrize("writer", [None, "another"])
+@pytest.mark.parametrize("kind", ["endpoint", "checkpoint"])
+def test_a_synthesis_is_written_at_temperature_0_whatever_the_player_draws_at(kind, writer, tmp_path):
+    """A drawn synthesis of a small model is another text than its likeliest one, and earned a third as much."""
+    save_pretrained(tmp_path / "start", fresh(0), TOKENIZER)
+    name = "http://127.0.0.1:9/v1" if kind == "endpoint" else str(tmp_path / "start")
+    answers = AnswerOptions(model="m" if kind == "endpoint" else None, temperature=0.7)
+    resolved = resolve_environment("calculator")
+    player = resolve_policy(name, resolved.env, answers.policy_options(greedy=False))
+    how = AggregationOptions(aggregate="synthesis", synthesizer=writer and name)
+    made = how.self_consistency(resolved, player, answers, policy=name)
+    assert made is not None
+    drawn, written = (
+        one["temperature"] if isinstance(one, dict) else one.temperature
+        for one in (player.policy.sampling, made.estimates.estimator.synthesizer.sampling)
+    )
+    assert (drawn, written) == (0.7, 0.0)
+    if kind == "checkpoint" and writer is None:  # the same weights, not a second copy
+        assert made.estimates.estimator.synthesizer.engine is player.policy.engine

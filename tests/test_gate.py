@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from broken_environments import BROKEN, ForgetsOneAwait, NeverAsks, Sums, raising, with_tasks
+from broken_environments import BROKEN, ForgetsOneAwait, NeverAsks, Sums, raising, sums, with_tasks
 from sound_environments import SOUND, FewShot
 from tiers import proof_except
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment
 from wanderlust.evals.gate import CheckReport, check, probe
+from wanderlust.rubrics.rubric import Rubric
 from wanderlust.store.provenance import DIGEST_CHARS
+from wanderlust.types import Message, Task, assistant, user
 
 
 @pytest.mark.parametrize("name", proof_except([*BROKEN][::4], BROKEN, group="rewards"))
@@ -43,6 +48,9 @@ def test_each_mistake_is_told_by_its_name() -> None:
     assert "await" in rules(check(ForgetsOneAwait(), probe=False))
     assert "splits" in rules(check(BROKEN["same values reworded"](), probe=False))
     assert rules(check(BROKEN["some keys wrong"]())) == {"oracle"}
+    assert rules(check(BROKEN["oracle that raises"]())) == {"oracle", "players"}
+    assert rules(check(BROKEN["oracle that fails now and then"]())) == {"players"}
+    assert rules(check(BROKEN["player that is an object"]())) == {"declaration"}
     told, *_ = check(with_tasks(raising)()).violations
     assert str(told) == "tasks: tasks('train'): ValueError: the data is not there"
 
@@ -80,6 +88,28 @@ def test_examples_show_the_form() -> None:
     report = probe(FewShot(), n=12)
     assert report.sound
     assert len(report.spoke) > 20, report.coverage
+
+
+def repeats_a_number(completion: str, prompt: Sequence[Message]) -> float:
+    """A flawed reward, in a form that nobody is told: any number of the question is right."""
+    said = re.fullmatch(r"it makes (\d+)", completion.strip())
+    return float(said is not None and said[1] in re.findall(r"\d+", prompt[-1].content))
+
+
+class ShownOnly(Sums):
+    """Two examples are all that shows the form."""
+
+    oracle = Environment.oracle
+    rubric = Rubric(repeats_a_number)
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        shown = (user("2 + 3"), assistant("it makes 5"), user("5 + 5"), assistant("it makes 10"))
+        return [replace(task, prompt=(*shown, *task.prompt)) for task in sums(split, ask="{a} + {b}")]
+
+
+def test_a_form_that_only_examples_show_is_spoken() -> None:
+    report = probe(ShownOnly(), n=12)
+    assert report.verdict == "flaw found", report.coverage
 
 
 class Secretive(Sums):

@@ -10,11 +10,12 @@ import pytest
 
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import RubricFailure, UsageError
+from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.judge import PRINCIPLES_PROMPT, GroupJudge, order_flip_rate
+from wanderlust.rubrics.judge import PRINCIPLES_PROMPT, GroupJudge, JudgeOptions, order_flip_rate
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import rollouts
-from wanderlust.types import Task, Trajectory, Turn, assistant, user
+from wanderlust.types import Completion, Message, Task, Trajectory, Turn, assistant, user
 
 PROMPT = (user("Name a river."),)
 
@@ -171,3 +172,30 @@ def test_a_single_attempt_is_scored_by_principles():
 def test_what_is_no_principled_verdict_is_a_failure(answer, why):
     with pytest.raises(RubricFailure, match=f"(?i)no verdict in 3 answers.*{why}"):
         judged(GroupJudge(policy=Scripted(lambda m, rng: answer), judge_prompt=PRINCIPLES_PROMPT), said("Rhine"))
+
+
+def test_requests_have_their_own_bounds_and_prices():
+    class Dull:
+        asked = 0
+
+        async def complete(self, messages, tools=(), *, key=""):
+            Dull.asked += 1
+            return Completion(message=assistant("hm"))
+
+    class Slow:
+        async def complete(self, messages, tools=(), *, key=""):
+            await asyncio.sleep(60)
+
+    class Priced:
+        async def complete(self, messages, tools=(), *, key=""):
+            answer = Message("assistant", by_length(messages, None))
+            return Completion(message=answer, usage={"prompt_tokens": 3_000_000, "completion_tokens": 1_000_000})
+
+    with pytest.raises(RubricFailure, match="no verdict in 1 answers"):
+        judged(GroupJudge(policy=Dull(), options=JudgeOptions(attempts=1)), said("Po"), said("Rhine"))
+    assert Dull.asked == 1
+    with pytest.raises(RubricFailure, match=r"no verdict within 0\.01 seconds"):
+        judged(GroupJudge(policy=Slow(), options=JudgeOptions(timeout=0.01)), said("Po"), said("Rhine"))
+    options = JudgeOptions(prices=TokenPrices(input=1.0, output=2.0))
+    scores = judged(GroupJudge(policy=Priced(), options=options), said("Po"), said("Rhine"))
+    assert [one.metrics["cost"] for one in scores] == [2.5, 2.5]

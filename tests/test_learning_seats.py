@@ -23,10 +23,11 @@ from wanderlust.store.store import RunStore
 from wanderlust.studio.rollouts import first_differences
 from wanderlust.tasks.curriculum.learnability import Learnability, UtilityCurriculum
 from wanderlust.tasks.curriculum.uniform import TaskPool
-from wanderlust.training.algorithms.grpo import has_signal
+from wanderlust.training.algorithms.grpo import GroupRelative, has_signal
+from wanderlust.training.algorithms.reinforce_pp import BatchNormalised
 from wanderlust.training.loop import rollout_metrics
 from wanderlust.training.warmup import play_teacher
-from wanderlust.types import Group, Message, Policy, Rollout, Score, Task, Trajectory, Turn, assistant, user
+from wanderlust.types import Group, Message, Policy, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
 
 
 class Questions(Environment):
@@ -94,6 +95,32 @@ def paid(*rewards: float | None, learns: tuple[bool, ...] = (True, True)) -> Rol
         for n, reward in enumerate(rewards)
     ]
     return Rollout(task=Task(id="t"), seed=0, trajectories=seats)
+
+
+def test_a_batch_is_normalised_over_the_seats_that_learn() -> None:
+    """The frozen seat's rewards are a hundred times as large, and its tokens many."""
+
+    def said(reward: float, other: float) -> Rollout:
+        one = paid(reward, other, learns=(True, False))
+        for trajectory, count in zip(one.trajectories, (1, 9), strict=True):
+            tokens = Tokens(prompt=(1,), completion=(2,) * count, logprobs=(-1.0,) * count, offset=0)
+            trajectory.turns.append(Turn(observation=(), action=assistant("x"), tokens=tokens))
+        return one
+
+    group = Group(task=Task(id="t"), rollouts=[said(1.0, 100.0), said(0.0, -100.0)])
+    method = BatchNormalised()
+    asyncio.run(method.assign_advantages(group))
+    asyncio.run(method.assign_batch_advantages([group]))
+    assert [r.trajectories[0].advantage for r in group.rollouts] == pytest.approx([1.0, -1.0])
+
+
+def test_a_group_whose_frozen_seat_alone_differs_is_played_again() -> None:
+    for rewards, kept in (((1.0, 1.0), False), ((1.0, 0.0), True)):
+        rollouts = [paid(own, other, learns=(True, False)) for own, other in zip(rewards, (0.0, 1.0), strict=True)]
+        group = Group(task=Task(id="t"), rollouts=rollouts)
+        method = GroupRelative(max_refills=1)
+        asyncio.run(method.assign_advantages(group))
+        assert (method.keep(group), has_signal(group)) == (kept, kept)
 
 
 def test_a_groups_rewards_are_those_of_the_seats_that_learn() -> None:

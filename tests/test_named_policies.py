@@ -154,7 +154,7 @@ def test_a_named_file_is_that_file_whatever_else_has_its_name(stem, tmp_path):
 def test_a_named_file_that_fails_is_tried_again(tmp_path):
     file = tmp_path / "six.py"
     file.write_text("raise RuntimeError('not yet')\n")
-    with pytest.raises(RuntimeError, match="not yet"):
+    with pytest.raises(UsageError, match=r"six\.py:Own cannot be imported: RuntimeError: not yet"):
         resolve_object(f"{file}:Own")
     file.write_text("Own = 3\n")
     assert resolve_object(f"{file}:Own") == 3

@@ -15,7 +15,8 @@ from wanderlust.adapters.textarena import TextArenaDuel, draw_listed_move
 from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
-from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
+from wanderlust.evals.probe.battery import BATTERY, ProbeRun, run_probes, sample_tasks
+from wanderlust.evals.probe.oracle_variants import Alteration, OracleElsewhere
 from wanderlust.evals.probe.probe import Probe, ProbeView, always_answer
 from wanderlust.evals.probe.report import ProbeReport
 from wanderlust.evals.probe.source_words import source_words
@@ -23,7 +24,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import Task, assistant, user
+from wanderlust.types import Policy, Task, assistant, user
 
 Reward = Callable[[str, str], float]
 
@@ -288,6 +289,26 @@ def test_a_probe_that_crashes_is_told_apart_from_one_that_does_not_fit():
     assert report.verdict == "cannot tell"
 
 
+def test_a_variant_of_the_oracle_or_a_search_that_crashes_is_no_misfit():
+    def broken(answer, others):
+        raise re.error("bad pattern")
+
+    def half(messages, rng):
+        return knows(messages, rng) if len(messages) == 1 else str(1 / 0)
+
+    async def play(oracle: Policy) -> tuple[dict[str, str], object]:
+        env = adding(lambda text, answer: float(said(text) == answer))
+        room = ProbeRun(env, list(env.tasks("eval"))[:4], 0, always_silent)
+        alteration = Alteration(name="broken", description="raises", change=broken)
+        return await room.play_altered(alteration, OracleElsewhere(oracle)), room.crashes
+
+    always_silent = Probe(name="silent", description="says nothing", answer=always_answer(""))
+    result, crashes = asyncio.run(play(Scripted(knows)))
+    assert (result, crashes["broken"].endswith("bad pattern")) == (None, True)
+    result, crashes = asyncio.run(play(Scripted(lambda messages, rng: str(1 / 0))))  # the oracle's fault
+    assert (result, crashes) == (None, {})
+
+
 def test_a_label_is_read_out_of_a_sentence():
     labels = [
         Task(id=f"l{n}", prompt=(user(f"Item {n * 37 % 101}?"),), answer="no" if n % 3 else "yes") for n in range(36)
@@ -414,3 +435,13 @@ def test_a_game_for_two_has_a_player_who_makes_legal_moves():
     assert drawn == {"[1]", "[3]"}
     assert draw_listed_move([user("Your turn.")], Random(0)) == "[0]"
     assert "random" in TextArenaDuel.players
+
+
+def test_an_oracle_that_fails_is_told_and_no_mistake_of_the_environment():
+    def sometimes(messages, rng):
+        return knows(messages, rng) if "1" in messages[-1].content else str(1 / 0)
+
+    for oracle, left in ((Scripted(lambda messages, rng: str(1 / 0)), False), (Scripted(sometimes), True)):
+        report = found(adding(lambda text, answer: float(said(text) == answer)), battery=(), oracle=oracle)
+        assert report.oracle_failure.endswith("ZeroDivisionError: division by zero")
+        assert (report.oracle is not None, report.failures, report.crashes) == (left, [], [])

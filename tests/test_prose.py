@@ -1,7 +1,9 @@
-"""README and docs are in short sentences: none above 35 words, half of them at most 16."""
+"""README and docs are in short sentences: none above 35 words, half of them at most 16. Messages name what there is."""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
 from pathlib import Path
 from statistics import median
@@ -45,3 +47,22 @@ def test_half_of_the_sentences_are_short():
 def test_what_counts_as_a_sentence():
     page = "# Title\n\nOne two. Three\nfour five?\n\n| a |\n\n```sh\nnot prose. no\n```\n- a list\n- of two: parts\n"
     assert sentences(page) == ["One two.", "Three four five?", "- a list", "of two:", "parts"]
+
+
+CALLED = re.compile(r"\b(\w+)\(\)")
+
+
+def test_errors_name_functions_that_there_are():
+    """An advice such as `call bind() first` is of no use once the function has another name."""
+    pages = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
+    defined = (re.findall(r"\b(?:def|class) (\w+)", page) for page in pages.values())
+    known = {*dir(builtins), *(name for names in defined for name in names)}
+    unknown = []
+    for path, page in pages.items():
+        if not re.search(r"\"[^\"\n]*\b\w+\(\)[^\"\n]*\"", page):
+            continue
+        raised = (node for node in ast.walk(ast.parse(page)) if isinstance(node, ast.Raise))
+        parts = [part for node in raised for part in ast.walk(node) if isinstance(part, ast.Constant)]
+        names = [name for part in parts if isinstance(part.value, str) for name in CALLED.findall(part.value)]
+        unknown += [f"{path.name}: {name}()" for name in names if name not in known]
+    assert not unknown, unknown

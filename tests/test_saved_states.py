@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
+import resource
 import shutil
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
 
 from toys import TOKENIZER, fresh
 from wanderlust.errors import StoreError
+from wanderlust.policies.local.lora import adapt, save_adapter
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
-from wanderlust.training.checkpoint import PREVIOUS_STATE_FILE, Run
+from wanderlust.training.checkpoint import PREVIOUS_STATE_FILE, Run, copy_file, load_state, save_state
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.train import resume_training, train
+from wanderlust.training.trainers.fsdp_state import save_safetensors, save_tensors
+from wanderlust.training.trainers.served import write_weights
 
 FLIPS = 100
 
@@ -78,3 +84,45 @@ def test_no_state_is_left(finished: Path, tmp_path: Path) -> None:
         Run.resume(run)
     with pytest.raises(StoreError, match="no second state"):
         Run.resume(run, previous_state=True)
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file may become longer, as on a disk that has so many bytes left."""
+    before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))
+
+
+def with_new_adapters(model: Any) -> Any:
+    adapt(model, rank=16, seed=0)
+    return model
+
+
+WRITES: dict[str, Callable[[Path], None]] = {
+    "state": lambda path: save_state(path, {"weights": torch.ones(40_000)}),
+    "copy": lambda path: copy_file(path.with_name("long"), path),
+    "checkpoint": lambda path: save_pretrained(path, fresh(0), TOKENIZER),
+    "adapters": lambda path: save_adapter(path, with_new_adapters(fresh(0))),
+    "sharded": lambda path: save_tensors(path, {"weights": torch.ones(40_000)}),
+    "sharded checkpoint": lambda path: save_safetensors(path, {"weights": torch.ones(40_000)}),
+    "served": lambda path: write_weights(path, fresh(0), kind="checkpoint"),
+}
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_a_full_disk_is_one_line_that_names_what_could_not_be_written(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    (tmp_path / "long").write_bytes(bytes(80_000))
+    if kind == "state":
+        save_state(path, {"weights": torch.ones(4)})
+    with (
+        full_disk(8_192),
+        pytest.raises(StoreError, match=rf"^{re.escape(str(path))} cannot be written: [^\n]*File too large[^\n]*$"),
+    ):
+        WRITES[kind](path)
+    if kind == "state":
+        assert load_state(path)["weights"].tolist() == [1.0] * 4

@@ -8,13 +8,17 @@ from typing import Any, cast
 
 import pytest
 
+from toys import TOKENIZER, fresh
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.recipes.tictactoe import DemoConfig
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.config_file import settings_by_section
+from wanderlust.training.train import train
 from wanderlust.training.trainers.process_pool import shard, unshard
 
 
@@ -79,6 +83,24 @@ def test_a_batch_is_cut_into_as_many_pieces_as_there_are_shards(shards: int) -> 
     assert unshard(parts, 5) == numbered
     config = TrainConfig(env="toys:Twice", shards=shards)
     assert TrainConfig.from_dict(config.as_dict()).shards == shards
+
+
+class Lines(NullLogger):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def log_line(self, line: str) -> None:
+        self.said.append(line)
+
+
+def test_workers_that_get_no_work_are_told(tmp_path: Path) -> None:
+    save_pretrained(tmp_path / "fresh", fresh(0), TOKENIZER)
+    config = TrainConfig(env="toys:Twice", policy=str(tmp_path / "fresh"), shards=1, steps=1, result_samples=0)
+    config, lines = config.replace(tasks_per_step=2, group_size=2, max_tokens=1), Lines()
+    train(config.env, config.policy, config=config, out=tmp_path / "run", workers=3, progress=lines)
+    assert lines.said[0] == "1 of 3 workers have work: a batch is cut into 1 pieces (shards)"
 
 
 def test_every_setting_is_in_one_section() -> None:

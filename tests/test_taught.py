@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from random import Random
 
@@ -10,8 +11,10 @@ import pytest
 
 from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.errors import RubricFailure
+from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.generated import Checklist, Criterion
+from wanderlust.rubrics.generated import Checklist, ChecklistReward, Criterion
+from wanderlust.rubrics.judge import JudgeOptions
 from wanderlust.rubrics.label_free import (
     LabelFreeReward,
     LabelFreeRubric,
@@ -195,3 +198,28 @@ def test_a_reference_is_worth_the_same_however_many_examples_the_prompt_has(exam
     assert [one["label_free/truth"] for one in metrics] == [1.0] * 4
     assert [one["label_free/unchecked"] for one in metrics] == [0.0] * 4
     assert asyncio.run(environment_check(env)(task, 0, "5")) == 0.0
+
+
+def test_a_rubric_without_labels_leaves_its_criteria_ticks_and_costs_in_the_scores():
+    words = [{"criterion": f"Is it {n}?", "importance": "essential"} for n in range(4, 9)]
+
+    def judge(messages, rng):
+        criterion, said = messages[-1].content.split("<answer>", 1)
+        return json.dumps({"score": int(criterion.split("Is it ")[1][0] in said)})
+
+    options = JudgeOptions(prices=TokenPrices(input=1.0, output=1.0))
+    to_reward = ChecklistReward(
+        writer=Scripted([json.dumps(words)]), checklist=Checklist(judge=Scripted(judge), options=options)
+    )
+    group = play(sums(), LabelFreeReward(estimator=Majority(), to_reward=to_reward))
+    scores = [rollout.trajectory.score for rollout in group.rollouts]
+    reference, *lines = scores[0].notes["label_free"].split("\n")
+    assert reference == SAID[0]
+    assert lines[:2] == ["", "[x] essential: Is it 4? (1 of 1)"]
+    assert len(lines) == 6
+    met = [score.metrics["label_free/met"] for score in scores]
+    assert met == [1.0, 1.0, 1.0, 0.0]
+    assert [score.reward for score in scores] == [one / 5 for one in met]
+    calls = [score.metrics["label_free/calls"] + score.metrics["label_free/cached"] for score in scores]
+    assert calls == [5.25] * 4  # the writer's one call is shared by four
+    assert scores[0].metrics["label_free/cost"] == 0.0

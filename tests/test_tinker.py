@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,7 @@ pytest.importorskip("tinker", reason="the client is not installed: pip install '
 import tinker
 
 from wanderlust.training.trainers.tinker import TinkerService, TinkerTrainer, attribute_failures, connect_tinker
-from wanderlust.training.trainers.tinker_rows import GradientCall, gradient_calls, loss_metrics
+from wanderlust.training.trainers.tinker_rows import GradientCall, check_supported, gradient_calls, loss_metrics
 
 
 def sample(ids: list[int], advantages: list[float], **more: Any) -> Sample:
@@ -256,3 +257,11 @@ async def drawn(trainer: TinkerTrainer) -> list[tuple[tuple[int, ...], tuple[flo
     """Some answers; equal weights and keys give equal ones."""
     asked = [trainer.sample([2, 6 + n % 4, 3], SamplingOptions(max_tokens=1), key=derive_key(n)) for n in range(8)]
     return [(s.ids, s.logprobs) for s in await asyncio.gather(*asked)]
+
+
+def test_what_a_service_cannot_do_names_what_it_can():
+    with pytest.raises(UsageError, match="has no loss with the clip 'masked'") as told:
+        check_supported([], losses.MASKED_LOSS)
+    clips = re.findall(r"clip is one of ([\w, ]+), token by token", str(told.value))
+    for clip in clips[0].split(", "):
+        check_supported([], PolicyLoss(clip=clip))

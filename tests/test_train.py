@@ -283,6 +283,12 @@ def test_imitation_teaches_what_was_shown() -> None:
     assert all(g.rewards == [1.0] * 4 for g in groups)
 
 
+def test_what_cannot_be_imitated_is_one_line():
+    turns = [Turn(observation=(user("a"),), action=assistant("b"), resets_context=n > 0) for n in range(2)]
+    with pytest.raises(UsageError, match="the environment rewrites its context"):
+        imitation_sample(Trajectory(turns=turns), Renderer(TOKENIZER))
+
+
 def test_checkpoint_loads_with_transformers_and_bad_ones_are_said(tmp_path: Path) -> None:
     model = fresh_model(TOKENIZER, SHAPE, seed=4)
     save_pretrained(tmp_path / "made", model, TOKENIZER)

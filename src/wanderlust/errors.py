@@ -165,6 +165,31 @@ def boundary(failure: type[Failure]) -> Iterator[None]:
         raise failure(f"{type(error).__name__}: {error}") from error
 
 
+@contextmanager
+def writing(path: object) -> Iterator[None]:
+    """Guarantees that what the block cannot write is a StoreError in one line: the path and the system's reason."""
+    try:
+        with boundary(Failure):
+            yield
+    except Failure as failure:
+        if type(failure) is not Failure:
+            raise
+        raise unwritten(path, failure) from failure
+
+
+def unwritten(path: object, error: BaseException) -> StoreError:
+    """The error of what could not be written.
+
+    Libraries that write tensors say of a full disk only that a position is wrong; the reason is what they met before.
+    """
+    reason, met = str(error), error.__cause__ or error.__context__
+    while met is not None:
+        if isinstance(met, OSError) and met.strerror:
+            reason = met.strerror
+        met = met.__cause__ or met.__context__
+    return StoreError(f"{path} cannot be written: {one_line(reason)}")
+
+
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Controls but newline and tab, what reorders or breaks lines unseen, and lone surrogates."""
 

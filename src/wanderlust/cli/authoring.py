@@ -171,7 +171,7 @@ def probe_command(
     if json:
         print_json({"env": resolved.target, "tasks": len(tasks), **findings_record(findings)})
     else:
-        _print_findings(resolved.name, findings, tasks=len(tasks), has_oracle=oracle in players)
+        _print_findings(resolved.name, findings, tasks=len(tasks))
     return {"nothing found": 0, "flaw found": 1, "cannot tell": CANNOT_TELL}[findings.verdict]
 
 
@@ -184,11 +184,13 @@ def _own_probes(target: str | None) -> tuple[Probe, ...]:
     return tuple(target_object)
 
 
-def _print_findings(name: str, findings: ProbeReport, *, tasks: int, has_oracle: bool) -> None:
+def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
     chance, played = findings.chance, len(findings.results)
-    if findings.oracle is None:
-        why = "the oracle failed in every task" if has_oracle else f"{name} has no oracle"
-        print_note(f"{why}, so {findings.top:g} counts as the full reward")
+    if findings.oracle is None or findings.oracle_failure:
+        error = findings.oracle_failure
+        what = f"the oracle failed ({error})" if error else f"{name} has no such oracle"
+        full = f"so {findings.top:g} counts as the full reward"
+        print_note(f"{what}, {full if findings.oracle is None else 'and those episodes are in no figure'}")
     around = f"chance ({chance.name}) earns {chance.reward}, the oracle {findings.top:.3f}"
     failed = sum(earned.failed for earned in findings.results)
     if failed:

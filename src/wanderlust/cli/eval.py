@@ -84,7 +84,9 @@ def eval_command(
                 group_by=report_options.group_by,
                 pass_threshold=report_options.pass_threshold,
                 prices=report_options.prices(),
-                aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
+                aggregation=aggregation_options.self_consistency(
+                    resolved, resolved_policy, answer_options, policy=policy
+                ),
                 progress=progress,
                 settings=settings,
                 name=environment_name(resolved.target),

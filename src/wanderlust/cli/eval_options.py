@@ -158,7 +158,8 @@ class AggregationOptions:
     aggregate: EstimatorName | None = None
     """Distil one answer from each task's samples, and say what it earns beside them (docs/label-free-rl.md)."""
     synthesizer: str | None = None
-    """Policy that writes the synthesis; as --policy, but not a scripted player. Default: the policy itself."""
+    """Policy that writes the synthesis, at temperature 0; as --policy, but not a scripted player. Default: the policy
+    itself."""
     synthesizer_sees_question: bool = False
     """Show the synthesizer the question as well as the samples."""
 
@@ -171,17 +172,21 @@ class AggregationOptions:
         return asdict(self)
 
     def self_consistency(
-        self, resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy, answer_options: AnswerOptions
+        self, resolved: ResolvedEnvironment, player: ResolvedPolicy, answer_options: AnswerOptions, *, policy: str
     ) -> SelfConsistency | None:
-        """The estimator, or None without `--aggregate`. Raises UsageError when it needs a model and has none."""
+        """The estimator, or None without `--aggregate`; `policy` is the player's name.
+
+        Raises UsageError when it needs a model and has none.
+        """
         if self.aggregate is None:
             return None
-        anchor = resolved_policy.policy if resolved_policy.kind in ("local", "endpoint") else None
-        if self.synthesizer is not None:
-            anchor = resolve_judge_policy(self.synthesizer, answer_options.policy_options(greedy=False)).policy
+        local: Any = player.policy if player.kind == "local" else None
+        writer = self.synthesizer or (policy if player.kind == "endpoint" else None)
+        anchor = None if local is None else local.greedy()
+        if writer is not None:
+            anchor = resolve_judge_policy(writer, answer_options.policy_options(greedy=True)).policy
         likelihood: Any = None
-        if self.aggregate == "mutual" and resolved_policy.kind == "local":
-            local: Any = resolved_policy.policy
+        if self.aggregate == "mutual" and local is not None:
             with needs_extra("train"):
                 from wanderlust.training.models import likelihood as make_likelihood
             likelihood = make_likelihood(local.engine.model, local.renderer)

@@ -123,26 +123,31 @@ def _calibrate(
             policy=resolved.policy, votes=2, cache=cache, model=resolved.label, options=judge_settings.options
         )
 
-        async def whole() -> tuple[list[ItemVerdicts | WanderlustError], list[bool]]:
+        async def whole() -> tuple[list[ItemVerdicts | WanderlustError], list[bool | WanderlustError]]:
             async with open_policies([resolved.policy]):
                 return await _judge_items(one, items, judge_settings.votes, progress=progress), await _order_swaps(
                     pair, items
                 )
 
-        judged, swaps = asyncio.run(whole())
+        judged, pairs = asyncio.run(whole())
     errors = [one for one in judged if isinstance(one, WanderlustError)]
     if errors and len(errors) == len(judged):
         raise RubricFailure(f"none of {len(judged)} items has a verdict{_refused(errors)}: {one_line(str(errors[0]))}")
     verdicts = [one for one in judged if not isinstance(one, WanderlustError)]
+    swaps = [one for one in pairs if not isinstance(one, WanderlustError)]
     measured = calibrate(verdicts, pass_threshold=threshold, swaps=swaps)
     if json:
         failed = {"failed": len(errors), "refused": sum(isinstance(error, JudgeRefusal) for error in errors)}
+        failed["pairs_failed"] = len(pairs) - len(swaps)
         print_json({"judge": resolved.label, **failed, **asdict(measured)})
     else:
         _print_calibration(resolved.label, measured)
     if errors:
         first = one_line(str(errors[0]))
         print_note(f"{len(errors)} items have no verdict{_refused(errors)} and are in no figure: {first}")
+    if unread := [one for one in pairs if isinstance(one, WanderlustError)]:
+        first = one_line(str(unread[0]))
+        print_note(f"{len(unread)} of {len(pairs)} pairs that change places have no verdict: {first}")
     return 1 if errors else 0
 
 
@@ -167,9 +172,9 @@ async def _judge_items(
     return judged
 
 
-async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list[bool]:
+async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list[bool | WanderlustError]:
     """For every prompt with a right and a wrong answer, whether their order changed with their places."""
-    out = []
+    out: list[bool | WanderlustError] = []
     for prompt, group in groupby(sorted(items, key=lambda item: item.prompt), key=lambda item: item.prompt):
         both = list(group)
         right, wrong = (next((i for i in both if i.label is label), None) for label in (True, False))
@@ -180,8 +185,7 @@ async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list
             for item in (right, wrong)
         ]
         (verdict,) = await gather_results([pair(prompt=(user(prompt),), trajectories=trajectories)])
-        if not isinstance(verdict, WanderlustError):
-            out.append(verdict[0].metrics["order_flips"] > 0)
+        out.append(verdict if isinstance(verdict, WanderlustError) else verdict[0].metrics["order_flips"] > 0)
     return out
 
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from math import fsum
 from typing import Any
 
 from wanderlust.environment import Environment, declaration_error
-from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
+from wanderlust.errors import EnvironmentFailure, PolicyFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
 from wanderlust.evals.probe.probe import Probe
 from wanderlust.evals.probe.report import ProbeReport, findings_record
@@ -226,15 +226,17 @@ async def _reward(
     for number, (name, make) in enumerate(makers.items(), 1):
         on_progress(name, number, len(makers))
         try:
-            with boundary(EnvironmentFailure):
-                if name == ORACLE and env.has_oracle:
-                    solved = [(task, solver) for task in tasks if (solver := env.oracle(task)) is not None]
-                else:
-                    solved = [(task, player) for player in [make()] for task in tasks]
+            with boundary(PolicyFailure):
+                own = name == ORACLE and env.has_oracle
+                solvers = [(t, env.oracle(t)) for t in tasks] if own else [*zip(tasks, repeat(make()), strict=False)]
         except WanderlustError as error:
-            report.violations.append(ContractViolation("players", one_line(str(error))))
+            report.violations.append(ContractViolation("players", one_line(f"{name}: {error}", 300)))
             continue
-        played[name] = [await rollout(env, task, solver, seed=seed) for task, solver in solved]
+        played[name] = [await rollout(env, task, one, seed=seed) for task, one in solvers if one is not None]
+        failed = [r for r in played[name] if r.error is not None]
+        if failed and (name == ORACLE or len(failed) == len(played[name])):
+            detail = f"{name} fails in {len(failed)} of {len(played[name])} episodes: {failed[0].error}"
+            report.violations.append(ContractViolation("players", one_line(detail, 300)))
         scores = [[score.reward] for r in played[name] if (score := _score(r)) is not None]
         if scores:
             report.players[name] = mean(scores)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wanderlust.environment import Environment
-from wanderlust.errors import EnvironmentFailure, PolicyFailure, UsageError, boundary
+from wanderlust.errors import PolicyFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
 from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
 from wanderlust.policies.scripted import PerRolloutPolicy, Recorded, RolloutKey, Scripted
@@ -96,21 +96,27 @@ def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
 
 def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
     """The scripted policies that an environment brings, by name; the oracle, which knows the answers, among them."""
-    players: dict[str, Callable[[], Policy]] = {
-        name: partial(_make_player, name, make) for name, make in env.players.items()
-    }
+    players: dict[str, Callable[[], Policy]] = {name: partial(make_player, env, name) for name in env.players}
     if env.has_oracle:
         players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env)))
     return players
 
 
-def _make_player(name: str, make: Callable[[], Policy]) -> Policy:
-    """The player. EnvironmentFailure that names it where it cannot be made."""
+def make_player(env: Environment, name: str) -> Policy:
+    """The scripted policy of that name. UsageError where the environment has no function that makes one."""
+    make: Any = env.players[name]
+    if not callable(make):
+        raise UsageError(
+            f"the player {name!r} is a {type(make).__name__}, not a function that makes a policy: write lambda: ..."
+        )
     try:
-        with boundary(EnvironmentFailure):
-            return make()
-    except EnvironmentFailure as failure:
-        raise EnvironmentFailure(f"the player {name!r} cannot be made: {failure}") from failure
+        with boundary(PolicyFailure):
+            player: Policy = make()
+    except WanderlustError as failure:
+        raise UsageError(f"cannot make the player {name!r}: {one_line(str(failure))}") from failure
+    if not hasattr(player, "complete"):
+        raise UsageError(f"the player {name!r} makes a {type(player).__name__}, which is no policy")
+    return player
 
 
 class _OraclePolicyFactory:

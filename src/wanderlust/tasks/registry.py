@@ -14,7 +14,7 @@ from typing import Any
 
 from wanderlust._lazy import import_from_file, import_object
 from wanderlust.environment import Environment, declaration_error
-from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_names
+from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_names, one_line
 
 ENTRY_POINTS = "wanderlust.environments"
 
@@ -27,10 +27,25 @@ def installed_environments() -> dict[str, str]:
 def resolve_object(target: str) -> Any:
     """The object at `package.module:Name` or `folder/file.py:Name`; modules in the current folder are found too.
 
-    A file is that file, also where an installed module has its name. Raises UsageError when there is none.
+    A file is that file, also where an installed module has its name. Raises UsageError when there is none, or when
+    its code fails.
     """
+    try:
+        with boundary(EnvironmentFailure):
+            return _imported(target)
+    except EnvironmentFailure as failure:
+        if isinstance(failure.__cause__, ImportError):
+            raise failure.__cause__ from None
+        raise UsageError(f"{target} cannot be imported: {one_line(str(failure))}") from failure
+
+
+def _imported(target: str) -> Any:
+    """The same, whose code may raise anything."""
     where, _, name = target.rpartition(":")
-    if where.endswith(".py"):
+    is_file = where.endswith(".py")
+    if not name or not where or (where.startswith(".") and not is_file):
+        raise UsageError(f"{target!r} names nothing to import: write package.module:Name, or file.py:Name")
+    if is_file:
         file = Path(where).resolve()
         if not file.is_file():
             raise UsageError(f"there is no file {where}")
@@ -50,7 +65,7 @@ def make_environment(target: str) -> Environment:
     where, settings = target.partition(",")[0], parse_settings(target)
     try:
         with boundary(EnvironmentFailure):
-            target_object = resolve_object(where)
+            target_object = _imported(where)
             if callable(target_object) and not isinstance(target_object, Environment):
                 _check_settings(target_object, settings, where)
                 made = target_object(**settings)

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import torch
 
-from wanderlust.errors import StoreError, UsageError
+from wanderlust.errors import StoreError, UsageError, writing
 from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
@@ -127,7 +127,7 @@ class DamagedState(StoreError):
 def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write tensors and plain data with their checksum; the file is the old or the new one, whenever power fails."""
     partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("w+b") as file:
+    with writing(path), partial.open("w+b") as file:
         file.write(bytes(STATE_HEADER_BYTES))
         torch.save(state, file)
         file.seek(STATE_HEADER_BYTES)
@@ -246,7 +246,7 @@ class Run:
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file; the target is the old or the new one, whenever power fails."""
     partial = target.with_suffix(target.suffix + ".partial")
-    with source.open("rb") as read, partial.open("wb") as written:
+    with writing(target), source.open("rb") as read, partial.open("wb") as written:
         shutil.copyfileobj(read, written)
         written.flush()
         os.fsync(written.fileno())

@@ -47,7 +47,7 @@ MAX_ROUNDED_SAMPLER_KL, MAX_STALE_SAMPLER_KL = 0.05, 2.0
 """`sampler_kl_k3` above which a run in lower precision, or with older weights, warns; rounding to bf16 makes 6e-4."""
 NO_SIGNAL_MESSAGE = (
     "all advantages are zero, so this step has no gradient (said once; `steps_without_signal` counts them): "
-    "tasks are too hard or too easy, or all rollouts failed"
+    "tasks are too hard or too easy, all rollouts failed, or a group is a single rollout"
 )
 
 

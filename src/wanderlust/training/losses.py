@@ -151,7 +151,7 @@ def with_importance_correction(loss: PolicyLoss) -> PolicyLoss:
     """What is minimised where sampler and trainer round differently: the same, with TIS where nothing makes up for it.
 
     A pessimistic clip would take the rounding for a step of the policy. The others weigh by p_new / p_sampler and
-    bound it, which is a correction already, or do not ask what the sampler thought (`score`).
+    bound it, which is a correction already, or do not ask what the sampler thought (`reinforce`).
     """
     return replace(loss, correction=TIS) if loss.clip == "ppo" and loss.correction is None else loss
 

@@ -20,7 +20,7 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.statistics import estimate
 from wanderlust.policies.local.policy import LocalPolicy
-from wanderlust.policies.resolve import players_of
+from wanderlust.policies.resolve import make_player
 from wanderlust.runner.engine import rollouts, run_blocking
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER
@@ -208,7 +208,7 @@ def _policies(
     with suppress(UsageError):  # an environment without a teacher has no such row
         yield TEACHER, teacher_policy(env, config.sft_teacher, tasks)
     if RANDOM in env.players:
-        yield RANDOM, players_of(env)[RANDOM]()
+        yield RANDOM, make_player(env, RANDOM)
 
 
 async def _play(env: Environment, tasks: Sequence[Task], policy: Policy, *, samples: int, seed: int) -> list[Group]:

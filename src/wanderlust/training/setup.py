@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from wanderlust._lazy import needs_extra
+from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE, SamplingOptions
 from wanderlust.policies.local.device import warn_slow_precision
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.resolve import make_player
 from wanderlust.policies.sglang import SGLang
 from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import no_server_program
@@ -33,6 +35,7 @@ from wanderlust.training.group_source import (
 from wanderlust.training.label_free_rewards import label_judge
 from wanderlust.training.memory import check_gpus
 from wanderlust.training.models import algorithm_context, checkpoint_folder
+from wanderlust.training.result import RANDOM
 from wanderlust.training.trainers.context_parallel import check_full_attention
 from wanderlust.training.warmup import teacher_policy
 
@@ -212,8 +215,7 @@ def validate_config(config: TrainConfig) -> None:
             raise UsageError("label-free rewards compare the rollouts of a task: set group_size to 2 or more")
         if config.teacher:
             raise UsageError("set `label_estimator` or `teacher`, not both")
-    if config.sft_episodes:
-        teacher_policy(env, config.sft_teacher)
+    check_players(config, env)
     if config.policy != FRESH_POLICY:
         folder = checkpoint_folder(config.policy)
         model, tokenizer = load_pretrained(folder)
@@ -223,3 +225,11 @@ def validate_config(config: TrainConfig) -> None:
         bind_algorithm(method, algorithm_context(config, folder, tokenizer))
     elif config.teacher:
         raise UsageError("a fresh model makes its own tokenizer, so it cannot learn from the checkpoint `teacher`")
+
+
+def check_players(config: TrainConfig, env: Environment) -> None:
+    """Raises UsageError where the teacher, or the random player of the result, is missing or cannot be made."""
+    if config.sft_episodes:
+        teacher_policy(env, config.sft_teacher)
+    if config.result_samples and RANDOM in env.players:
+        make_player(env, RANDOM)

@@ -13,7 +13,7 @@ from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained
-from wanderlust.policies.resolve import players_of
+from wanderlust.policies.resolve import make_player
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import play_groups, run_blocking
 from wanderlust.runner.progress import Logger
@@ -118,7 +118,7 @@ def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> P
     """The player of that name, who knows the tasks if it is the oracle. Raises UsageError when there is none."""
     name = name or ("teacher" if "teacher" in env.players else "oracle")
     if name in env.players:
-        return players_of(env)[name]()
+        return make_player(env, name)
     if name == "oracle" and env.has_oracle:
         task_of = {task.id: task for task in tasks}
 

@@ -23,6 +23,7 @@ from wanderlust.evals.probe.oracle_variants import (
     Alteration,
     AlteredOracle,
     MisquotedOracle,
+    OracleElsewhere,
     ReplayedOracle,
 )
 from wanderlust.evals.probe.probe import (
@@ -95,7 +96,7 @@ async def run_probes(
     """
     if not tasks:
         raise UsageError("there are no tasks to probe with: the environment has no such split, or it is empty")
-    room = _ProbeRun(env, tasks, seed, others or IGNORANT_PROBES[1])
+    room = ProbeRun(env, tasks, seed, others or IGNORANT_PROBES[1])
     await room.choose_seat()
     ignorant = [*IGNORANT_PROBES, RANDOM_TOOLS]
     of = len(ignorant) + len(battery) + (oracle is not None) + (random is not None) + 1
@@ -126,7 +127,7 @@ async def run_probes(
     if attack:
         by_name.append((ATTACK_KIND, await room.attacked(attack)))
     if oracle is not None:
-        by_name += await room.play_from_oracle(oracle, strangers)
+        by_name += await room.play_from_oracle(OracleElsewhere(oracle), strangers)
     on_probe("search", of, of)
     results = [earned for _, earned in by_name if earned is not None]
     silent = {*room.crashes, *room.failures}
@@ -134,13 +135,16 @@ async def run_probes(
     report = assess_probes(results, skipped, oracle_result)
     dull = [score.reward for r in room.garbage.values() if (score := r.trajectories[0].score) is not None]
     report.chance_bar, report.formless = env.chance_bar, fsum(dull) / max(len(dull), 1)
+    report.oracle_failure = room.failures.pop("oracle", "")
     report.crashes = [f"{name}: {error}" for name, error in room.crashes.items()]
     report.failures = [f"{name}: {error}" for name, error in room.failures.items()]
     return report
 
 
 @dataclass(slots=True)
-class _ProbeRun:
+class ProbeRun:
+    """What a run of all probes has learnt of the environment so far."""
+
     env: Environment
     tasks: Sequence[Task]
     seed: int
@@ -160,9 +164,11 @@ class _ProbeRun:
     failures: dict[str, str] = field(default_factory=dict)
     """First errors of the environment and its rubric, by the probe's name."""
 
+    def __post_init__(self) -> None:
+        self.seat = self.seat or self.env.seats[0]
+
     async def choose_seat(self) -> None:
         """Probe the first seat that learns, which shows as soon as it is played; the first where none does."""
-        self.seat = self.env.seats[0]
         if len(self.env.seats) > 1:
             (trial,) = await self._rollouts(self.others, self.tasks[:1])
             self.seat = next((t.seat for t in trial.trajectories if t.trainable), self.seat)
@@ -204,10 +210,10 @@ class _ProbeRun:
             return None
 
         async def fitness(one: Probe) -> float | None:
+            played = await self._rollouts(ProbePlayer(one, self.form), self.tasks[:MIN_SEARCH_TASKS])
+            self._keep_crashes(one.name, played)
             scores = [
-                score.reward
-                for r in await self._rollouts(ProbePlayer(one, self.form), self.tasks[:MIN_SEARCH_TASKS])
-                if r.error is None and (score := r.trajectories[0].score) is not None
+                score.reward for r in played if r.error is None and (score := r.trajectories[0].score) is not None
             ]
             return fsum(scores) / len(scores) if scores else None
 
@@ -224,6 +230,7 @@ class _ProbeRun:
             turns += 1
             drawn = Random(f"attack/{self.seed}/{turns}").sample(self.tasks[:half], min(half, BATCH))
             played = await self._rollouts(policy, drawn)
+            self._keep_crashes(ATTACK_KIND, played)
             scores = {r.task.id: r.trajectories[0].score for r in played if r.error is None}
             return {task: score.reward for task, score in scores.items() if score is not None}
 
@@ -238,11 +245,12 @@ class _ProbeRun:
         played = await self._rollouts(ProbePlayer(one, self.form) if policy is one else policy, tasks)
         if ProbeDoesNotFit.__name__ in (played[0].error or ""):
             return None
-        failed = [r for r in played if r.error is not None and ProbeDoesNotFit.__name__ not in r.error]
-        for r in failed:
-            own = r.stop_reason == PolicyFailure.__name__
-            if not own or policy is one:
-                (self.crashes if own else self.failures).setdefault(one.name, f"task {r.task.id!r}: {r.error}")
+        if policy is one or one.kind not in (ORACLE_KIND, IGNORANT):  # else it is a player of the environment
+            self._keep_crashes(one.name, played)
+        for r in played:
+            failed = r.error is not None and ProbeDoesNotFit.__name__ not in r.error
+            if failed and (one.kind == ORACLE_KIND or r.stop_reason != PolicyFailure.__name__):
+                self.failures.setdefault(one.name, f"task {r.task.id!r}: {r.error}")
         scored = {
             r.task.id: score.reward
             for r in played
@@ -265,6 +273,12 @@ class _ProbeRun:
             failed=len(played) - len(scored),
             metrics=_mean_metrics([r.trajectories[0].score for r in played if r.task.id in scored]),
         )
+
+    def _keep_crashes(self, name: str, played: Sequence[Rollout]) -> None:
+        """Keep the first error that a policy of the battery raised."""
+        for r in played:
+            if r.stop_reason == PolicyFailure.__name__ and ProbeDoesNotFit.__name__ not in (r.error or ""):
+                self.crashes.setdefault(name, f"task {r.task.id!r}: {r.error}")
 
     def _learn(self, played: Sequence[Rollout]) -> None:
         """The oracle's actions, and the form of its answers."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from wanderlust.environment import release_conversation
+from wanderlust.errors import Failure, PolicyFailure, boundary
 from wanderlust.evals.probe.probe import Probe, ProbeDoesNotFit
 from wanderlust.evals.probe.text_probes import RESET_PATTERN
 from wanderlust.policies.scripted import parse_rollout_key
@@ -45,6 +47,25 @@ class Alteration:
     def probe(self) -> Probe:
         """The entry in the list of probes."""
         return Probe(name=self.name, description=self.description, answer=lambda _: None, kind=ALTERED_KIND)
+
+
+@dataclass(slots=True)
+class OracleElsewhere:
+    """The oracle, asked what it may not expect: an error of its own says that a variant of it does not fit."""
+
+    oracle: Policy
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The oracle's answer. Raises ProbeDoesNotFit where it fails."""
+        try:
+            with boundary(PolicyFailure):
+                return await self.oracle.complete(messages, tools, key=key)
+        except Failure as error:
+            raise ProbeDoesNotFit(f"the oracle failed: {error}") from error
+
+    def release(self, key: str) -> None:
+        """Forget a conversation."""
+        release_conversation(self.oracle, key)
 
 
 @dataclass(slots=True)

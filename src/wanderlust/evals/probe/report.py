@@ -107,6 +107,8 @@ class ProbeReport:
     """Probes that raised, with the error: mistakes of the battery, not of the environment."""
     failures: list[str] = field(default_factory=list)
     """Probes whose episodes failed in the environment or its rubric, with the first error."""
+    oracle_failure: str = ""
+    """First error of the oracle's own episodes; those that failed are in no figure."""
 
     @property
     def teaches_form(self) -> bool:
@@ -308,6 +310,7 @@ def findings_record(findings: ProbeReport) -> dict[str, Any]:
         "skipped": findings.skipped,
         "crashes": findings.crashes,
         "failures": findings.failures,
+        "oracle_failure": findings.oracle_failure,
     }
 
 

@@ -14,7 +14,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from wanderlust.errors import StoreError, UsageError
+from wanderlust.errors import StoreError, UsageError, writing
 
 DEFAULT_ALPHA = 32
 """That of the Tinker API."""
@@ -65,19 +65,19 @@ def save_adapter(path: Path, model: Any) -> None:
     rank, alpha = layer.r["default"], layer.lora_alpha["default"]
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    LoraConfig(
+    settings = LoraConfig(
         r=rank,
         lora_alpha=alpha,
         lora_dropout=0.0,
         target_modules=sorted({name.rpartition(".")[2] for name in layers}),
         task_type="CAUSAL_LM",
         base_model_name_or_path=getattr(model.config, "_name_or_path", ""),
-    ).save_pretrained(str(partial))
-    weights = get_peft_model_state_dict(model, adapter_name="default")
-    save_file(
-        {PEFT_KEY_PREFIX + name: weight.detach().cpu().contiguous() for name, weight in weights.items()},
-        partial / ADAPTER_WEIGHTS_FILE,
     )
+    weights = get_peft_model_state_dict(model, adapter_name="default")
+    tensors = {PEFT_KEY_PREFIX + name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+    with writing(path):
+        settings.save_pretrained(str(partial))
+        save_file(tensors, partial / ADAPTER_WEIGHTS_FILE)
     shutil.rmtree(path, ignore_errors=True)
     partial.replace(path)
 

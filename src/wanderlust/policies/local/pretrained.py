@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from wanderlust.errors import StoreError, UsageError
+from wanderlust.errors import StoreError, UsageError, writing
 from wanderlust.policies.local.device import available_memory
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # a checkpoint is read in a second; what takes longer has a line of ours
@@ -28,8 +28,9 @@ def save_pretrained(path: Path, model: Any, tokenizer: Any) -> None:
     """A folder that `transformers` loads without our code: safetensors, tokenizer, chat template."""
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
+    with writing(path):
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
     if path.exists():
         shutil.rmtree(path)
     partial.replace(path)

@@ -55,7 +55,9 @@ class ExItOptions:
         if not (
             0 < self.min_conversations <= self.capacity and self.kappa >= 0 and all(0 <= one <= 1 for one in shares)
         ):
-            raise UsageError("exit: 0 < least <= capacity, kappa >= 0, and share, diverge and revise are 0 to 1")
+            raise UsageError(
+                "exit: 0 < min_conversations <= capacity, kappa >= 0, and share, diverge and revise are 0 to 1"
+            )
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ class Preference:
             if len(ranked) > 1 and ranked[-1][1] - ranked[0][1] > MIN_REWARD_RANGE:
                 won, lost = ranked[-1][0], ranked[0][0]
                 if self.reference is None:
-                    raise UsageError("DPO needs a reference: equip() it first")
+                    raise UsageError("DPO needs a reference: call bind() first")
                 reference_logprobs = self.reference.logprobs([won, lost])
                 theirs = [sum(map(sum, turns)) for turns in reference_logprobs]
                 ours = [

@@ -52,8 +52,8 @@ class GroupRelative:
         return ready
 
     def keep(self, group: Group) -> bool:
-        """Whether rewards differ within the group."""
-        return any(t.advantage for r in group.rollouts for t in r.trajectories)
+        """Whether rewards differ within the group, in a seat that learns."""
+        return any(t.advantage for r in group.rollouts for t in r.trajectories if t.trainable)
 
     async def assign_advantages(self, group: Group) -> None:
         """Write the advantages; a group with equal rewards gets 0 and counts in the divisors of the batch.

@@ -39,7 +39,7 @@ class Distillation:
     async def assign_advantages(self, group: Group) -> None:
         """Write `advantages` on every scored trajectory that is trained; failed rollouts get none."""
         if self.teacher is None:
-            raise UsageError("distillation needs a teacher: equip() it first")
+            raise UsageError("distillation needs a teacher: call bind() first")
         played = [t for seat in scored_by_seat(group) for t, _ in seat if t.trainable]
         for trajectory, teacher_logprobs in zip(played, self.teacher.logprobs(played), strict=True):
             ours = [p for turn in trajectory.turns if turn.tokens is not None for p in turn.tokens.logprobs]

@@ -131,7 +131,7 @@ class PPO:
         """The critic of this run. UsageError before `bind`."""
         if self._critic is None:
             if self.context is None:
-                raise UsageError("PPO needs a model for its critic: equip() it first")
+                raise UsageError("PPO needs a model for its critic: call bind() first")
             self._critic = Critic(self.context.load_initial_model().float(), lr=self.lr, epochs=self.epochs)
         return self._critic
 

@@ -17,7 +17,7 @@ BATCH_STD_FLOOR = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNormalised:
-    """(A - mean) / std over the tokens of the whole batch (arXiv 2501.03262).
+    """(A - mean) / std over the tokens of the whole batch, in the seats that learn (arXiv 2501.03262).
 
     With `raw_reward` rewards one baseline serves all tasks; with `mean_baseline` each group has its own first
     (REINFORCE++-baseline).
@@ -35,9 +35,8 @@ class BatchNormalised:
 
     async def assign_batch_advantages(self, groups: Sequence[Group]) -> None:
         """Normalise; a batch whose credit is all the same gets 0."""
-        advantages = [
-            (t, t.advantage) for g in groups for seat in scored_by_seat(g) for t, _ in seat if t.advantage is not None
-        ]
+        scored = [t for g in groups for seat in scored_by_seat(g) for t, _ in seat if t.trainable]
+        advantages = [(t, t.advantage) for t in scored if t.advantage is not None]
         flat = [value for t, value in advantages for _ in range(sum(tokens_per_turn(t)))]
         mean, spread = (fmean(flat), pstdev(flat)) if flat else (0.0, 0.0)
         for trajectory, value in advantages:

@@ -205,21 +205,24 @@ def imitation_sample(trajectory: Trajectory, renderer: Renderer, *, context: flo
     """One sample of a conversation somebody else had, rendered turn by turn as the model would have sampled it.
 
     The mask covers the answers and their end-of-turn tokens, with advantage 1. With `context` above 0 it covers
-    everything, what was read with that advantage: it teaches a fresh model to read. Turns that rewrite the context
-    are not supported: ValueError.
+    everything, what was read with that advantage: it teaches a fresh model to read. Raises UsageError for turns that
+    rewrite the context.
     """
     sample = Sample()
     conversation: list[Message] = []
     for turn in trajectory.turns:
         if turn.resets_context:
-            raise ValueError("SFT needs a trajectory whose context is not rewritten")
+            raise UsageError("an episode of the teacher cannot be imitated: the environment rewrites its context")
         new = (
             renderer.extend(conversation, turn.observation, closed=True)
             if conversation
             else renderer.start(turn.observation)
         )
         if new is None:
-            raise ValueError("SFT cannot use several turns: the chat template rewrites earlier ones")
+            raise UsageError(
+                "an episode of several turns cannot be imitated: the chat template rewrites earlier ones; leave "
+                "earlier_answers at sampled"
+            )
         answer = renderer.render_answer(turn.action)
         if context:
             sample.append_completion(new, [0.0] * len(new), [context] * len(new))

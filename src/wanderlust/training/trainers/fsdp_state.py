@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from wanderlust.errors import StoreError, one_line
+from wanderlust.errors import StoreError, one_line, unwritten, writing
 
 MAX_FILE_BYTES = 5 * 10**9
 """Size from which on the next tensors of a checkpoint go into another file."""
@@ -38,13 +38,23 @@ class _MetadataUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
 
+@contextmanager
+def _saving(path: Path) -> Iterator[None]:
+    """What cannot be written is a StoreError in all processes; PyTorch's own error is no `Exception`."""
+    try:
+        with writing(path), _alone_is_fine():
+            yield
+    except CheckpointException as error:
+        raise unwritten(path, next(iter(error.failures.values()), (error,))[0]) from error
+
+
 def save_tensors(path: Path, state: dict[str, Tensor]) -> None:
     """Every process writes its part; the folder is the old one or the new one, whenever the power fails."""
     partial, old = _temporary_paths(path)
     if _first():
         shutil.rmtree(partial, ignore_errors=True)
     _wait()
-    with _alone_is_fine():
+    with _saving(path):
         save(state, checkpoint_id=partial)
     _wait()
     if _first():
@@ -70,7 +80,7 @@ def save_safetensors(folder: Path, state: dict[str, Tensor], *, file_bytes: int 
     for name, tensor in state.items():
         files[name] = 1 + written // file_bytes
         written += tensor.numel() * tensor.element_size()
-    with _alone_is_fine():
+    with _saving(folder):
         save(
             state,
             storage_writer=HuggingFaceStorageWriter(

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from wanderlust._lazy import needs_extra
+from wanderlust.errors import writing
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.vllm_servers import VLLMServers, WeightFormat
 from wanderlust.training.batch.collate import BatchTotals
@@ -184,7 +185,8 @@ def write_weights(folder: Path, model: Any, *, kind: WeightFormat) -> None:
     else:
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        untied(model).save_pretrained(partial)
+        with writing(folder):
+            untied(model).save_pretrained(partial)
         partial.replace(folder)
 
 

@@ -72,8 +72,11 @@ def check_supported(samples: Sequence[Sample], loss: PolicyLoss) -> None:
     }
     unsupported = [what for what, on in beyond.items() if on]
     if unsupported:
-        can = "PolicyLoss with the clip none, pessimistic, capped or score, token by token; KL into the reward"
-        raise UsageError(f"the Tinker API has no loss with {' and '.join(unsupported)}: take {can}")
+        clips = ", ".join(SERVICE_LOSS_NAMES)
+        raise UsageError(
+            f"the Tinker API has no loss with {' and '.join(unsupported)}: take a PolicyLoss whose clip is one of "
+            f"{clips}, token by token; KL into the reward"
+        )
 
 
 def _term(
