@@ -121,7 +121,7 @@ def test_a_saved_adapter_is_one_that_peft_itself_reads(tmp_path):
     weights = peft.utils.load_peft_weights(str(tmp_path / "a"))
     assert all(name.startswith("base_model.model.model.layers.") for name in weights)
     settings = json.loads((tmp_path / "a" / "adapter_config.json").read_text())
-    assert (settings["r"], settings["lora_alpha"], "q_proj" in settings["target_modules"]) == (4, 8, True)
+    assert (settings["r"], settings["lora_alpha"], "q_proj" in settings["target_modules"]) == (4, 32, True)
     merged = with_adapter(model(), tmp_path / "a")
     ids = TOKENIZER.encode("hello world")
     assert logprobs(merged, PROMPT, ids) == pytest.approx(logprobs(learner, PROMPT, ids), abs=1e-5)
