@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wanderlust.evals.gate import check as check
     from wanderlust.evals.gate import probe as probe
     from wanderlust.evals.report import Report as Report
+    from wanderlust.limits import Limits as Limits
     from wanderlust.policies.base import SamplingOptions as SamplingOptions
     from wanderlust.policies.endpoint import Endpoint as Endpoint
     from wanderlust.policies.local.policy import LocalPolicy as LocalPolicy
