@@ -32,3 +32,7 @@ def test_type_checkers_and_the_site_see_every_public_name(module: str) -> None:
         for name in line.names
     }
     assert set(home.__all__) - written == set()
+
+
+def test_the_top_level_stays_small() -> None:
+    assert len(importlib.import_module("wanderlust").__all__) <= 60

@@ -14,7 +14,8 @@ import torch
 
 from templates import HERMES, PLAIN, THINKING, tokenizer_with
 from toys import TOKENIZER, fresh, teacher
-from wanderlust import Rubric, SingleTurnEnvironment, TrainConfig, evaluate_sync, exact, finetune
+from wanderlust import Rubric, SingleTurnEnvironment, TrainConfig, evaluate_sync, exact
+from wanderlust.algorithms import finetune
 from wanderlust.cli.main import main
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import Hardware, SamplingOptions

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from wanderlust.tools.sandbox import open_sandbox as open_sandbox
     from wanderlust.tools.tool_environment import ToolEnvironment as ToolEnvironment
     from wanderlust.training.config import TrainConfig as TrainConfig
-    from wanderlust.training.finetune import finetune as finetune
     from wanderlust.training.train import train as train
     from wanderlust.types import Completion as Completion
     from wanderlust.types import Group as Group
@@ -105,7 +104,6 @@ _MODULES = {
     "evals.gate": "check probe",
     "store.run": "load_run",
     "training.config": "TrainConfig",
-    "training.finetune": "finetune",
     "training.train": "train",
 }
 """The names of each module that are public here."""

@@ -1,4 +1,4 @@
-"""Algorithms, losses, curricula and trainers, by name or as objects (needs the extra `train`)."""
+"""Algorithms, losses, curricula, trainers and offline training, by name or as objects (needs the extra `train`)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wanderlust.training.algorithms.presets import ALGORITHMS as ALGORITHMS
     from wanderlust.training.algorithms.presets import algorithm as algorithm
     from wanderlust.training.algorithms.presets import with_loss as with_loss
+    from wanderlust.training.finetune import finetune as finetune
     from wanderlust.training.losses import CISPO_LOSS as CISPO_LOSS
     from wanderlust.training.losses import DAPO_LOSS as DAPO_LOSS
     from wanderlust.training.losses import DPO_LOSS as DPO_LOSS
@@ -51,6 +52,7 @@ _MODULES = {
     "tasks.curriculum.uniform": "Curriculum TaskStream UniformCurriculum",
     "tasks.curriculum.learnability": "PassRateBand Learnability UtilityCurriculum",
     "tasks.curriculum.exit": "ExIt ExItOptions",
+    "training.finetune": "finetune",
     "evals.self_revision": "iterate_revisions",
     "training.trainers.fsdp": "ShardedConfig ShardedTrainer",
     "training.trainers.tinker": "TinkerService TinkerTrainer connect_tinker",
