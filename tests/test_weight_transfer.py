@@ -127,6 +127,27 @@ def test_a_server_that_comes_back_gets_the_newest_weights_alone_and_later_ones_w
         asyncio.run(asyncio.wait_for(go(one, two, process, other), 60))
 
 
+def test_a_server_that_is_started_anew_during_a_transfer_changes_the_next_one_only() -> None:
+    async def go(one: VLLM) -> None:
+        sender = WeightSender("gloo", seconds=20)
+        call = one.call_workers
+
+        async def forgetful(method: str, **arguments: Any) -> list[Any]:
+            if method == "wander_receive":
+                sender.forget()
+            return await call(method, **arguments)
+
+        one.call_workers = forgetful  # type: ignore[method-assign]
+        for _ in range(2):
+            await sender.send([one], TENSORS)
+        ((log, has),) = await known(one)
+        assert has["scalar"] == ["torch.float32", 2.5]
+        assert log.count("wander_join") == 2
+
+    with server() as (one, _):
+        asyncio.run(go(one))
+
+
 def test_weights_are_rounded_where_servers_compute_in_half_precision() -> None:
     async def go(one: VLLM) -> None:
         await WeightSender("gloo", half=True, seconds=20).send([one], TENSORS)

@@ -43,18 +43,19 @@ class WeightSender:
         """Have all workers of the servers take in the tensors. PolicyFailure when one of them does not."""
         described = [(name, str(self.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors]
 
-        def send_all() -> None:
+        def send_all(group: Any) -> None:
             for _, tensor in tensors:
-                broadcast(self._group, tensor.to(self.device, self.dtype).contiguous())
+                broadcast(group, tensor.to(self.device, self.dtype).contiguous())
 
         async with self._lock:
             try:
                 if self._members != tuple(map(id, servers)):
                     await self._join(servers)
-                self._members = ()  # until all has arrived
+                group, self._members = self._group, ()  # until all has arrived
                 received = [one.call_workers("wander_receive", tensors=described) for one in servers]
-                await asyncio.gather(asyncio.to_thread(send_all), *received)
-                self._members = tuple(map(id, servers))
+                await asyncio.gather(asyncio.to_thread(send_all, group), *received)
+                if self._group is group:  # nobody asked for another one meanwhile
+                    self._members = tuple(map(id, servers))
             except (RuntimeError, OSError) as error:  # those of a process group
                 raise PolicyFailure(f"weights were not transferred: {one_line(str(error))}", transient=True) from error
 
