@@ -113,6 +113,8 @@ class Environment(ABC):
     that texts without the form earn little. None: chance must earn clearly less than the oracle."""
     graded_arguments: frozenset[str] = frozenset()
     """Arguments of tool calls whose text the reward reads: `probe` spoils them in the oracle's calls."""
+    choose_by: str | None = None
+    """Part or metric of the score that does not read the answer, such as visible tests: best-of-n chooses by it."""
     group_by: str | None = None
     """Key of `Task.info` by which reports are broken down."""
     revision: Revision = Revision()
