@@ -20,12 +20,13 @@ from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, Wanderlust
 from wanderlust.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
 from wanderlust.limits import Spending, cut_text
 from wanderlust.types import (
+    AnswerOptions,
     Completion,
     Message,
     OnText,
     Policy,
     RubricLike,
-    SupportsResponseFormat,
+    SupportsOptions,
     SupportsStreaming,
     Task,
     Tool,
@@ -117,19 +118,19 @@ class Agent:
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         *,
-        response_format: Mapping[str, Any] | None = None,
+        options: AnswerOptions | None = None,
         on_text: OnText | None = None,
     ) -> Message:
         """Like `act`, but the caller owns the whole context (black-box agents, compaction).
 
-        `response_format`, as chat endpoints take it, reaches policies that are SupportsResponseFormat. `on_text`
-        reaches those that are SupportsStreaming, unless there is a format; others never call it.
+        `options` reach policies that are SupportsOptions, and nobody else: ask `unsupported_option` first. `on_text`
+        reaches those and policies that are SupportsStreaming; others never call it.
         """
         async with self._turn_lock:
             prefix_length, context = len(self.messages), self._cut(messages)
             resets = list(context[:prefix_length]) != self.messages
             new = context if resets else context[prefix_length:]
-            return await self._turn(new, tools, resets_context=resets, response_format=response_format, on_text=on_text)
+            return await self._turn(new, tools, resets_context=resets, options=options, on_text=on_text)
 
     def _cut(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The messages, those of tools within their bound."""
@@ -156,7 +157,7 @@ class Agent:
         tools: Sequence[Tool],
         *,
         resets_context: bool,
-        response_format: Mapping[str, Any] | None = None,
+        options: AnswerOptions | None = None,
         on_text: OnText | None = None,
     ) -> Message:
         context = [*observation] if resets_context else [*self.messages, *observation]
@@ -165,8 +166,11 @@ class Agent:
                 await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
                 raise StopEpisode(limit)
             with boundary(PolicyFailure), track(self._activity_name):
-                if response_format is not None and isinstance(self.policy, SupportsResponseFormat):
-                    completion = await self.policy.complete_with_format(response_format, context, tools, key=self.key)
+                if options is not None and isinstance(self.policy, SupportsOptions):
+                    policy = self.policy
+                    completion = await policy.complete_with_options(
+                        options, context, tools, key=self.key, on_text=on_text
+                    )
                 elif on_text is not None and isinstance(self.policy, SupportsStreaming):
                     completion = await self.policy.complete_streaming(on_text, context, tools, key=self.key)
                 else:
@@ -187,6 +191,7 @@ class Agent:
             finish=completion.finish,
             tokens=completion.tokens,
             usage=completion.usage,
+            details=completion.details,
         )
         self.trajectory.turns.append(turn)
         return completion.message
