@@ -6,6 +6,7 @@ Source: Anthropic's API reference, `POST /v1/messages` and its streaming events.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -85,6 +86,11 @@ class _OutputConfig(msgspec.Struct):
     format: _Format | None = None
 
 
+class _Thread(msgspec.Struct):
+    type: str
+    previous_message_id: str = ""
+
+
 class _Request(msgspec.Struct):
     messages: list[_Message]
     model: str = ""
@@ -95,23 +101,50 @@ class _Request(msgspec.Struct):
     max_tokens: int | None = None
     output_config: _OutputConfig | None = None
     output_format: _Format | None = None
+    thread: _Thread | None = None
     stream: bool | None = None
+
+
+MAX_STORED_MESSAGES = 4096
+"""Answers of one episode whose thread can be continued; the oldest are forgotten first."""
+_THREAD_FIELDS = ("system", "tools")
+"""What a request that continues a thread leaves out: as in the one that began it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredThread:
+    """A conversation that later requests may continue."""
+
+    fields: Mapping[str, Any]
+    """Those of the request that began it that the others leave out."""
+    conversation: tuple[Message, ...]
+    """The context and the answer, without the system prompt."""
 
 
 class MessagesDialect:
     """Anthropic's messages.
 
-    The API demands `max_tokens` of every request. A policy that can bound no answer gives it whole all the same.
+    The API demands `max_tokens` of every request. A policy that can bound no answer gives it whole all the same. The
+    conversations that a program wants to be kept (`thread`) are.
     """
 
     id_prefix = "msg_"
 
     def __init__(self, ignored: Collection[str] = ()):
         self._ignored = ignored
+        self._threads: dict[str, StoredThread] = {}
 
     def parse(self, body: Mapping[str, Any]) -> SeatRequest:
         """As `Dialect`."""
         refuse_options(body, _UNHONOURED, self._ignored)
+        before: tuple[Message, ...] = ()
+        given = body.get("thread")
+        thread = None if given is None else parse_request(given, _Thread, "a thread")
+        if thread is not None and thread.type == "continue":
+            stored = self._threads.get(thread.previous_message_id)
+            if stored is None:
+                raise UsageError(f"there is no message {one_line(thread.previous_message_id)!r} in this episode")
+            body, before = {**stored.fields, **body}, stored.conversation
         fields = parse_request(body, _Request, "a message's request")
         choice, names = fields.tool_choice, {"stop": "stop_sequences", "tool_name": "tool_choice"}
         form = fields.output_format or (fields.output_config.format if fields.output_config else None)
@@ -131,7 +164,7 @@ class MessagesDialect:
             raise UsageError("an image in the system prompt")
         without_tools = choice is not None and choice.type == "none"
         return SeatRequest(
-            messages=[*([system(instructions)] if instructions else []), *read_messages(fields.messages)],
+            messages=[*([system(instructions)] if instructions else []), *before, *read_messages(fields.messages)],
             tools=[] if without_tools else [tool.declared() for tool in fields.tools or ()],
             body=body,
             model=fields.model,
@@ -143,11 +176,22 @@ class MessagesDialect:
 
     def whole(self, id: str, request: SeatRequest, turns: Sequence[Turn]) -> JsonObject:
         """As `Dialect`."""
+        self.store(id, request, turns[0].action)
         return render_message(turns[0], id=id, request=request)
 
     def events(self, id: str, request: SeatRequest) -> MessageEvents:
         """As `Dialect`."""
-        return MessageEvents(id, request)
+        return MessageEvents(self, id, request)
+
+    def store(self, id: str, request: SeatRequest, action: Message) -> None:
+        """Keep the conversation under the answer's id, where the request wants that."""
+        if request.body.get("thread") is None:
+            return
+        while len(self._threads) >= MAX_STORED_MESSAGES:
+            del self._threads[next(iter(self._threads))]
+        own = request.messages[bool(request.messages and request.messages[0].role == "system") :]
+        fields = {name: request.body[name] for name in _THREAD_FIELDS if name in request.body}
+        self._threads[id] = StoredThread(fields=fields, conversation=(*own, action))
 
 
 def read_messages(messages: Sequence[_Message]) -> Iterator[Message]:
@@ -217,7 +261,7 @@ def render_blocks(turn: Turn, *, thinking: bool) -> Iterator[JsonObject]:
     if thinking and action.reasoning:
         yield {"type": "thinking", "thinking": action.reasoning, "signature": ""}
     if action.content:
-        yield {"type": "text", "text": action.content, "citations": None}
+        yield {"type": "text", "text": action.content}
     for call in action.tool_calls:
         arguments = decode_arguments(call.arguments)
         given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
@@ -262,8 +306,8 @@ class MessageEvents:
     keep_alive = encode_data({"type": "ping"}, "ping")
     ending = b""
 
-    def __init__(self, id: str, request: SeatRequest):
-        self._id, self._request = id, request
+    def __init__(self, dialect: MessagesDialect, id: str, request: SeatRequest):
+        self._dialect, self._id, self._request = dialect, id, request
         self._sent, self._thinking = "", wants_thinking(request)
 
     def opening(self) -> Iterator[JsonObject]:
@@ -290,7 +334,7 @@ class MessageEvents:
 
     def rest(self, turns: Sequence[Turn]) -> Iterator[JsonObject]:
         """As `Events`."""
-        answer = render_message(turns[0], id=self._id, request=self._request)
+        answer = self._dialect.whole(self._id, self._request, turns)
         for index, block in enumerate(answer["content"]):
             yield from self._block(index, block)
         end = {"stop_reason": answer["stop_reason"], "stop_sequence": answer["stop_sequence"]}

@@ -56,9 +56,7 @@ class SeatRequest:
         dropped = [name for name in options.changed if {name, self._name(name)} & {*ignored}]
         supports = policy if isinstance(policy, SupportsOptions) else None
         if answers > 1 and supports is None:
-            raise UsageError(
-                f"the policy of this seat gives one answer at a time: leave out `{self._name('answers')}`"
-            )
+            raise UsageError(f"the policy of this seat gives one answer at a time: leave out `{self._name('answers')}`")
         while True:
             options = replace(options, **{name: getattr(_NO_OPTIONS, name) for name in dropped})
             asked = options.changed

@@ -234,6 +234,8 @@ def _format(config: _Config) -> Mapping[str, Any] | None:
 
 def _contents(given: Any) -> list[tuple[str, list[_Part]]]:
     """Role and parts of each content; a text stands for a content of the user's."""
+    if not given:
+        raise UsageError("a request without contents")
     listed = given if isinstance(given, list) else [given]
     out = []
     for content in listed:
@@ -247,8 +249,7 @@ def _parts_of(content: Any) -> list[_Part]:
         return []
     if isinstance(content, str):
         return [_Part(text=content)]
-    fields = _camel(content)
-    listed = fields.get("parts") if isinstance(fields, Mapping) else None
+    listed = parse_request(content, dict[str, Any], "a content").get("parts")
     if not isinstance(listed, list):
         listed = [] if listed is None else [listed]
     parts = []
@@ -280,9 +281,7 @@ def _messages(opening: Sequence[Message], contents: Sequence[tuple[str, list[_Pa
         if role not in ("user", "function", "tool"):
             raise UsageError(f"a content with the role {one_line(role)!r}; there are user and model")
         results = [part.function_response for part in parts if part.function_response is not None]
-        messages += [
-            Message("tool", _result_text(result.response), tool_call_id=_take_id(result, called)) for result in results
-        ]
+        messages += [Message("tool", _result_text(result), tool_call_id=_take_id(result, called)) for result in results]
         spoken = [part.content() for part in parts if part.function_response is None]
         if spoken or not results:
             content, images = join_parts(spoken)
@@ -305,11 +304,17 @@ def _take_id(result: _Result, called: list[ToolCall]) -> str:
     raise UsageError(f"a response of the function {one_line(result.name)!r}, which was not called before")
 
 
-def _result_text(response: Any) -> str:
-    """The result for the model to read; SDKs wrap what a function returned into an object of one field."""
-    if isinstance(response, Mapping) and len(response) == 1 and (name := next(iter(response))) in ("result", "output"):
+def _result_text(result: _Result) -> str:
+    """The result for the model to read; SDKs wrap it into an object of one field, some with its name."""
+    response = result.response
+    if isinstance(response, Mapping) and response.get("name") == result.name and len(response) == 2:
+        response = {name: value for name, value in response.items() if name != "name"}
+    if isinstance(response, Mapping) and len(response) == 1 and (name := next(iter(response))) in _WRAPPERS:
         response = response[name]
     return response if isinstance(response, str) else msgspec.json.encode(response).decode()
+
+
+_WRAPPERS = frozenset({"result", "output", "return_value", "content"})
 
 
 def _tools(given: Any) -> Iterator[DeclaredTool]:
