@@ -82,7 +82,7 @@ class Program(Environment):
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
             async with self._server as server, server.serving(front) as key:
                 inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-                own = {"HOME": folder, "TMPDIR": folder, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": key}
+                own = {"HOME": folder, "TMPDIR": folder, **server.variables(key)}
                 variables = inherited | self._environment | own
                 async with run_program(self._argv(task), json.dumps(line).encode() + b"\n", variables) as program:
                     await self._wait(program, front)
