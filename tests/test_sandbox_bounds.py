@@ -99,7 +99,8 @@ def test_memory_of_one_process():
 
 
 def test_shared_memory_without_a_name():
-    fill = "import mmap\nblock = mmap.mmap(-1, 256 << 20)\nfor n in range(0, 256 << 20, 4096): block[n] = 1\nprint('filled')"
+    fill = "import mmap\nblock = mmap.mmap(-1, 256 << 20)\n"
+    fill += "for n in range(0, 256 << 20, 4096): block[n] = 1\nprint('filled')"
     result = code(fill)
     assert result.code != 0
     assert b"filled" not in result.stdout

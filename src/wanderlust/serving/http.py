@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Protocol, Self
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from wanderlust.errors import UsageError
 from wanderlust.serving.http_response import HttpResponse, ResponseStream, error_response
@@ -77,8 +78,7 @@ class AgentServer:
             self._users += 1
             undo.push_async_exit(self)
             if self._starting is None:
-                app = web.Application(client_max_size=MAX_REQUEST_BYTES)
-                app.router.add_route("*", "/{path:.*}", self._handle)
+                app = self.make_app()
                 self._starting = asyncio.create_task(start_app(app, self.host, self.port, grace=self._grace))
             await asyncio.shield(self._starting)
             undo.pop_all()
@@ -100,6 +100,12 @@ class AgentServer:
             yield key
         finally:
             del self._handlers[key]
+
+    def make_app(self, *middlewares: Middleware) -> web.Application:
+        """An application that answers by the keys of this server, to be served elsewhere."""
+        app = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=middlewares)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        return app
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":

@@ -185,6 +185,8 @@ async def drain(child: Child, fd: int, output: BoundedOutput) -> None:
 
 NOT_EXECUTABLE_STATUS = 126
 """Exit status, as of a shell, of a command that cannot be started."""
+NOT_FOUND_STATUS = 127
+"""Exit status, as of a shell, of a command that there is not."""
 
 
 async def run_to_end(
