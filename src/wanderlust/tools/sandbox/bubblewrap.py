@@ -261,6 +261,8 @@ class LocalSandbox:
             *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
             *(word for path in (*hidden, "/") for word in ("--remount-ro", path)),
             *("--chdir", SANDBOX_FOLDER, "--seccomp", str(seccomp), "--json-status-fd", str(status)),
+            # bubblewrap closes what it has blocked on, and a namespace cannot be read: so nobody inside inherits it.
+            *(("--block-fd", str(self._network)) if network else ()),
         ]
 
     async def read(self, path: str, *, limit: int = MEBI) -> bytes:
