@@ -1,14 +1,18 @@
-"""Two training steps of a small model whose agent is a foreign program in a box, and what each token was."""
+"""Training of a small model whose agent is a foreign program in a box, and what each of its tokens was.
+
+It first imitates two episodes of a script that does the task, so that it calls the agent's tools by itself; then come
+two steps of reinforcement learning.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.foreign_agents import PROMPT, SHELL_LINE, ForeignAgent, boxed
 from wanderlust.adapters.external_program import Program, ProgramExit
@@ -20,9 +24,9 @@ from wanderlust.training.batch.samples import to_samples
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
-from wanderlust.types import Completion, Message, Task, Tool, ToolCall, Trajectory, assistant, user
+from wanderlust.types import Completion, Message, Policy, Task, Tool, ToolCall, Trajectory, assistant, user
 
-STEPS = 2
+SFT_STEPS, STEPS = 120, 2
 MAX_GAP = 1e-4
 SHAPE = ModelShape(width=32, layers=1, heads=2, inner=64, positions=1 << 17)
 """Prompts of coding agents have up to 60,000 tokens of this small vocabulary."""
@@ -62,6 +66,8 @@ class Writer:
 
 class WritesFile(Program):
     """Reward 1 for the file, and a little for a short last answer, so that siblings of a small model differ."""
+
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"teacher": Writer}
 
     def tasks(self, split: str = "train") -> list[Task]:
         """The same two tasks in every split."""
@@ -103,10 +109,14 @@ def train_in_box(agent: ForeignAgent, folder: Path) -> Trained:
     config = TrainConfig(
         env=boxed(agent, WritesFile),
         policy=str(folder / "start"),
+        sft_episodes=2,
+        sft_steps=SFT_STEPS,
+        sft_batch=2,
+        sft_lr=1e-2,
         steps=STEPS,
         tasks_per_step=2,
         group_size=2,
-        max_tokens=24,
+        max_tokens=128,
         concurrency=2,
         eval_every=STEPS,
         eval_tasks=2,

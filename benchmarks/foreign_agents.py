@@ -32,7 +32,7 @@ IGNORED = frozenset(
 """Options that these agents send and do not depend on here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForeignAgent:
     """An agent, its language, its packages, and the line of `sh` that starts it."""
 
@@ -96,8 +96,8 @@ def install(agent: ForeignAgent) -> None:
 
 
 def _provider(**settings: object) -> str:
-    """Settings as JSON for printf, which puts the endpoint's URL for the one %s."""
-    return json.dumps(settings).replace("URL", "%s")
+    """Settings as JSON for printf, which puts the URL of the endpoint for @URL."""
+    return json.dumps(settings).replace("@URL", "%s")
 
 
 _PI_MODEL = {
@@ -109,11 +109,11 @@ _PI_MODEL = {
     "contextWindow": 32_000,
     "maxTokens": 1_000,
 }
-_PI = {"baseUrl": "URL", "apiKey": "OPENAI_API_KEY", "api": "openai-completions", "models": [_PI_MODEL]}
+_PI = {"baseUrl": "@URL", "apiKey": "OPENAI_API_KEY", "api": "openai-completions", "models": [_PI_MODEL]}
 _OPENCODE = {
     "npm": "@ai-sdk/openai-compatible",
     "name": "box",
-    "options": {"baseURL": "URL", "apiKey": "{env:OPENAI_API_KEY}"},
+    "options": {"baseURL": "@URL", "apiKey": "{env:OPENAI_API_KEY}"},
     "models": {"agent": {"name": "agent"}},
 }
 _CODEX = "".join(
@@ -280,6 +280,9 @@ AGENTS = (
         program=_AGENTS_JS,
     ),
 )
+
+COMMANDS = frozenset(agent.name for agent in AGENTS if not agent.program)
+"""Agents that are commands for coding; the others are programs over a framework."""
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+"""How many agents of other projects, unmodified and isolated in boxes, a model is trained through."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.bar import Bar
+from benchmarks.boxed_training import MAX_GAP, STEPS, Trained, train_in_box
+from benchmarks.foreign_agents import AGENTS, COMMANDS, ForeignAgent
+from benchmarks.peer import NotMeasured
+
+
+def bars() -> Iterator[Bar]:
+    """Agents, their languages, and those of them that are commands for coding."""
+    trained: dict[ForeignAgent, Trained] = {}
+    missing: list[str] = []
+    for agent in AGENTS:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                result = train_in_box(agent, Path(folder))
+            except NotMeasured as why:
+                missing.append(str(why))
+                continue
+        if result.met:
+            trained[agent] = result
+        else:
+            missing.append(f"{agent.name}: {result}")
+    tokens, gap = sum(each.sampled for each in trained.values()), max((t.gap for t in trained.values()), default=0.0)
+    names = ", ".join(agent.name for agent in trained)
+    note = f"{STEPS} steps each; {tokens} tokens, all exact, gap at most {gap:.1g} (bound {MAX_GAP:g}); {names}"
+    yield Bar(
+        name="agents in boxes that a model is trained through",
+        figure=float(len(trained)),
+        bar=6,
+        aim=10,
+        better="higher",
+        note="; ".join([note, *missing]),
+    )
+    languages = sorted({agent.language for agent in trained})
+    yield Bar(
+        name="agents in boxes: their languages",
+        figure=float(len(languages)),
+        bar=3,
+        aim=4,
+        better="higher",
+        note=", ".join(languages),
+    )
+    commands = [agent.name for agent in trained if agent.name in COMMANDS]
+    yield Bar(
+        name="agents in boxes: coding agents of the command line",
+        figure=float(len(commands)),
+        bar=3,
+        aim=6,
+        better="higher",
+        note=", ".join(commands),
+    )
