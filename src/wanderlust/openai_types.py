@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast, get_args
 import msgspec
 
 from wanderlust.errors import PolicyFailure, ToolFailure, UsageError, one_line
-from wanderlust.types import Completion, Message, Role, Tokens, Tool, ToolCall
+from wanderlust.types import Completion, Message, Role, Tokens, Tool, ToolCall, decode_arguments
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 
@@ -150,14 +150,6 @@ def _decode_answer(body: bytes) -> _Answer:
         except ValueError:
             raise error from None
         return _answers.decode(whole.encode(errors="replace"))
-
-
-def decode_arguments(text: str) -> Any:
-    """Parse a call's arguments; the text itself where it is no JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def message_to_wire(message: Message, *, reasoning: bool = False) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Messages and tool calls have the shape that every chat endpoint understands.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -137,7 +138,9 @@ class Turn:
     observation: tuple[Message, ...]
     action: Message
     resets_context: bool = False
-    """True when `observation` is a rewritten context (compaction, self-improvement) instead of an append."""
+    """True when `observation` is a context of its own (compaction, a sub-agent) and continues no turn."""
+    parent: int | None = None
+    """Index of the turn that this one continues, where that is not the turn before it."""
     finish: str = "stop"
     tokens: Tokens | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
@@ -200,12 +203,38 @@ class Trajectory:
     @property
     def messages(self) -> list[Message]:
         """The conversation as it stands after the last turn."""
-        out: list[Message] = []
-        for turn in self.turns:
-            if turn.resets_context:
-                out.clear()
-            out += [*turn.observation, turn.action]
-        return out
+        return self.conversation(len(self.turns) - 1)
+
+    def parent(self, turn: int) -> int | None:
+        """Index of the turn that this one continues; None where it begins a conversation."""
+        if turn == 0 or self.turns[turn].resets_context:
+            return None
+        own = self.turns[turn].parent
+        return turn - 1 if own is None else own
+
+    def path(self, turn: int) -> list[int]:
+        """Indices of the turns of one conversation, from its first to this one."""
+        path, at = list[int](), turn if turn >= 0 else None
+        while at is not None:
+            path.append(at)
+            at = self.parent(at)
+        return path[::-1]
+
+    def conversation(self, turn: int) -> list[Message]:
+        """The conversation as it stands after a turn."""
+        turns = [self.turns[at] for at in self.path(turn)]
+        return [message for turn in turns for message in (*turn.observation, turn.action)]
+
+    @property
+    def is_one_conversation(self) -> bool:
+        """Whether every turn continues the one before it."""
+        return not any(turn.resets_context or turn.parent is not None for turn in self.turns)
+
+    @property
+    def ends(self) -> list[int]:
+        """Indices of the turns that no other continues: the last one of each conversation."""
+        continued = {self.parent(turn) for turn in range(len(self.turns))}
+        return [turn for turn in range(len(self.turns)) if turn not in continued]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -290,6 +319,14 @@ class Group:
 def _learning_rewards(rollout: Rollout) -> dict[str, float]:
     learning = [t for t in rollout.trajectories if t.trainable] or rollout.trajectories
     return {t.seat: t.score.reward for t in learning if t.score is not None}
+
+
+def decode_arguments(text: str) -> Any:
+    """Parse a call's arguments; the text itself where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 class Tool(Protocol):

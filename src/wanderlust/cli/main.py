@@ -46,6 +46,7 @@ COMMANDS = {
     "check": ("authoring:check_command", "Check that an environment keeps its contract."),
     "probe": ("authoring:probe_command", "Test a reward for exploits with degenerate policies."),
     "lab": ("lab:lab_command", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
+    "scale": ("scale_command:scale_command", "Best-of-n, majority, revision: what more tokens at test time bring."),
     "judge": ("judge_command:judge_command", "Calibrate a judge; measure best-of-n by judge."),
     "rescore": ("rescore:rescore_command", "Judge an evaluation's rollouts again with another rubric."),
     "rerun": ("rerun_command:rerun_command", "Make a run again from its wander.lock."),
