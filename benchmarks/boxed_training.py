@@ -1,7 +1,7 @@
 """Training of a small model whose agent is a foreign program in a box, and what each of its tokens was.
 
-It first imitates two episodes of a script that does the task, so that it calls the agent's tools by itself; then come
-two steps of reinforcement learning.
+The model has learnt before to give short answers, so that it ends them; it calls no tools. Agents whose answers are cut
+count that as a fault, and end.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+
+import torch
 
 from benchmarks.foreign_agents import PROMPT, SHELL_LINE, ForeignAgent, boxed
 from wanderlust.adapters.external_program import Program, ProgramExit
@@ -24,9 +26,10 @@ from wanderlust.training.batch.samples import to_samples
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
-from wanderlust.types import Completion, Message, Policy, Task, Tool, ToolCall, Trajectory, assistant, user
+from wanderlust.types import Completion, Message, Task, Tool, ToolCall, Trajectory, assistant, user
 
-SFT_STEPS, STEPS = 120, 2
+START_STEPS, STEPS = 150, 2
+ANSWERS = ("Done.", "The file is written.", "I have written it.")
 MAX_GAP = 1e-4
 SHAPE = ModelShape(width=32, layers=1, heads=2, inner=64, positions=1 << 17)
 """Prompts of coding agents have up to 60,000 tokens of this small vocabulary."""
@@ -67,8 +70,6 @@ class Writer:
 class WritesFile(Program):
     """Reward 1 for the file, and a little for a short last answer, so that siblings of a small model differ."""
 
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"teacher": Writer}
-
     def tasks(self, split: str = "train") -> list[Task]:
         """The same two tasks in every split."""
         return [Task(id=f"hello-{number}", prompt=(user(PROMPT),)) for number in range(2)]
@@ -101,22 +102,34 @@ class Trained:
         return finite and self.exact and self.sampled > 0 and self.gap <= MAX_GAP
 
 
+def start_model(folder: Path) -> None:
+    """A fresh small model that has learnt to give a short answer and to end it, whatever stands before."""
+    source = Path(__file__).read_text()
+    tokenizer = fresh_tokenizer([PROMPT, CHAT_TEMPLATE, source], size=1024)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    model = fresh_model(tokenizer, SHAPE, seed=1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(START_STEPS):
+        asked = {"role": "user", "content": source[37 * step : 37 * step + 200]}
+        answered = {"role": "assistant", "content": ANSWERS[step % len(ANSWERS)]}
+        text = tokenizer.apply_chat_template([asked, answered], tokenize=False)
+        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+    save_pretrained(folder, model, tokenizer)
+
+
 def train_in_box(agent: ForeignAgent, folder: Path) -> Trained:
     """Train a fresh small model with the agent in boxes. Raises NotMeasured, or what training raises."""
-    tokenizer = fresh_tokenizer([PROMPT, CHAT_TEMPLATE, Path(__file__).read_text()], size=1024)
-    tokenizer.chat_template = CHAT_TEMPLATE
-    save_pretrained(folder / "start", fresh_model(tokenizer, SHAPE, seed=1), tokenizer)
+    start_model(folder / "start")
     config = TrainConfig(
         env=boxed(agent, WritesFile),
         policy=str(folder / "start"),
-        sft_episodes=2,
-        sft_steps=SFT_STEPS,
-        sft_batch=2,
-        sft_lr=1e-2,
         steps=STEPS,
         tasks_per_step=2,
         group_size=2,
-        max_tokens=128,
+        max_tokens=64,
         concurrency=2,
         eval_every=STEPS,
         eval_tasks=2,
