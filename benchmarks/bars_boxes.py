@@ -7,26 +7,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.bar import Bar
-from benchmarks.boxed_training import MAX_GAP, STEPS, Trained, train_in_box
+from benchmarks.boxed_training import MAX_GAP, STEPS, Trained, start_model, train_in_box
 from benchmarks.foreign_agents import AGENTS, COMMANDS, ForeignAgent
 from benchmarks.peer import NotMeasured
+from wanderlust.errors import Failure, one_line
 
 
 def bars() -> Iterator[Bar]:
     """Agents, their languages, and those of them that are commands for coding."""
     trained: dict[ForeignAgent, Trained] = {}
     missing: list[str] = []
-    for agent in AGENTS:
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as place:
+        start_model(Path(place) / "start")
+        for agent in AGENTS:
             try:
-                result = train_in_box(agent, Path(folder))
-            except NotMeasured as why:
-                missing.append(str(why))
+                result = train_in_box(agent, Path(place) / agent.name, start=Path(place) / "start")
+            except (NotMeasured, Failure) as why:
+                missing.append(f"{agent.name}: {one_line(str(why))}")
                 continue
-        if result.met:
-            trained[agent] = result
-        else:
-            missing.append(f"{agent.name}: {result}")
+            if result.met:
+                trained[agent] = result
+            else:
+                missing.append(f"{agent.name}: {result}")
     tokens, gap = sum(each.sampled for each in trained.values()), max((t.gap for t in trained.values()), default=0.0)
     names = ", ".join(agent.name for agent in trained)
     note = f"{STEPS} steps each; {tokens} tokens, all exact, gap at most {gap:.1g} (bound {MAX_GAP:g}); {names}"

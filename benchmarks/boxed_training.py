@@ -24,11 +24,12 @@ from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.training.batch.samples import to_samples
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.tiny_model import END_TOKEN, ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 from wanderlust.types import Completion, Message, Task, Tool, ToolCall, Trajectory, assistant, user
 
-START_STEPS, STEPS = 150, 2
+START_STEPS, STEPS = 120, 2
+CONTEXT_CHARACTERS = (100, 500, 2_000, 200, 8_000, 1_000, 20_000)
 ANSWERS = ("Done.", "The file is written.", "I have written it.")
 MAX_GAP = 1e-4
 SHAPE = ModelShape(width=32, layers=1, heads=2, inner=64, positions=1 << 17)
@@ -103,29 +104,32 @@ class Trained:
 
 
 def start_model(folder: Path) -> None:
-    """A fresh small model that has learnt to give a short answer and to end it, whatever stands before."""
+    """A fresh small model that has learnt to give a short answer and to end it, whatever and however much is before."""
     source = Path(__file__).read_text()
     tokenizer = fresh_tokenizer([PROMPT, CHAT_TEMPLATE, source], size=1024)
     tokenizer.chat_template = CHAT_TEMPLATE
     model = fresh_model(tokenizer, SHAPE, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(START_STEPS):
-        asked = {"role": "user", "content": source[37 * step : 37 * step + 200]}
-        answered = {"role": "assistant", "content": ANSWERS[step % len(ANSWERS)]}
-        text = tokenizer.apply_chat_template([asked, answered], tokenize=False)
-        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+        length = CONTEXT_CHARACTERS[step % len(CONTEXT_CHARACTERS)]
+        asked = {"role": "user", "content": (source[37 * step :] + 9 * source)[:length]}
+        before = tokenizer.apply_chat_template([asked], tokenize=False, add_generation_prompt=True)
+        context, answer = (
+            tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+            for text in (before, ANSWERS[step % len(ANSWERS)] + END_TOKEN)
+        )
+        labels = torch.cat([torch.full_like(context, -100), answer], dim=1)
         optimizer.zero_grad()
-        model(input_ids=ids, labels=ids).loss.backward()
+        model(input_ids=torch.cat([context, answer], dim=1), labels=labels).loss.backward()
         optimizer.step()
     save_pretrained(folder, model, tokenizer)
 
 
-def train_in_box(agent: ForeignAgent, folder: Path) -> Trained:
-    """Train a fresh small model with the agent in boxes. Raises NotMeasured, or what training raises."""
-    start_model(folder / "start")
+def train_in_box(agent: ForeignAgent, folder: Path, *, start: Path) -> Trained:
+    """Train the model of the folder `start` with the agent in boxes. Raises NotMeasured, or what training raises."""
     config = TrainConfig(
         env=boxed(agent, WritesFile),
-        policy=str(folder / "start"),
+        policy=str(start),
         steps=STEPS,
         tasks_per_step=2,
         group_size=2,
@@ -137,7 +141,7 @@ def train_in_box(agent: ForeignAgent, folder: Path) -> Trained:
         result_samples=1,
         seed=3,
     )
-    train(config.env, str(folder / "start"), config=config, out=folder / "run", workers=1, progress=False)
+    train(config.env, str(start), config=config, out=folder / "run", workers=1, progress=False)
     with RunReader(folder / "run" / STORE_FILE) as store:
         groups = [group for step in range(STEPS) for group in store.groups("rl", step)]
         losses = tuple(value for _, value in store.metrics("rl", "loss"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from benchmarks.boxed_training import Writer, WritesFile, train_in_box
+from benchmarks.boxed_training import Writer, WritesFile, start_model, train_in_box
 from benchmarks.foreign_agents import AGENTS, COMMANDS, boxed
 
 from wanderlust.runner.engine import rollout
@@ -29,11 +29,18 @@ def test_an_agent_does_its_task_in_a_box(agent):
     assert played.state["door"]["requests"] >= len(played.trajectory.turns) >= 1
 
 
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start")
+    start_model(folder)
+    return folder
+
+
 @pytest.mark.proof("learning")
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 @pytest.mark.parametrize("agent", EACH)
-def test_a_model_is_trained_through_an_agent_in_a_box(agent, tmp_path):
-    trained = train_in_box(agent, tmp_path)
+def test_a_model_is_trained_through_an_agent_in_a_box(agent, start, tmp_path):
+    trained = train_in_box(agent, tmp_path / "run", start=start)
     assert trained.met, trained
 
 
