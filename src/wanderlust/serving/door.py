@@ -22,8 +22,8 @@ from wanderlust.serving.http_response import error_response
 
 MAX_DOOR_CONNECTIONS = 96
 """Connections of one episode at once; further ones are closed."""
-MAX_DOOR_BYTES = 4 * MAX_REQUEST_BYTES
-"""Bytes of the requests of one episode that are under way."""
+MAX_DOOR_BYTES = 16 * MAX_REQUEST_BYTES
+"""Bytes of the requests of one episode that are under way; one of unknown length counts as MAX_REQUEST_BYTES."""
 DOOR_GRACE_SECONDS = 0.1
 _REFUSALS = {
     400: "bad_request",

@@ -158,7 +158,7 @@ class EgressProxy:
                 addresses = [str(place[4][0]) for place in found if literal or is_public(str(place[4][0]))]
                 if not addresses:
                     raise EgressRefused(f"{_name(target)} has no public address")
-                return await asyncio.open_connection(addresses[0], port, limit=_CHUNK_BYTES)
+                return await _connect_to_first(addresses, port)
         except socket.gaierror as error:
             raise OSError(f"{_name(target)}: {error.strerror}") from error
 
@@ -182,6 +182,15 @@ class EgressProxy:
 
     def _count(self, counts: Counter[str], name: str) -> None:
         counts[name if name in counts or len(counts) < MAX_NAMES else "others"] += 1
+
+
+async def _connect_to_first(addresses: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first of the addresses that answers."""
+    *others, last = dict.fromkeys(addresses)
+    for address in others:
+        with suppress(OSError):
+            return await asyncio.open_connection(address, port, limit=_CHUNK_BYTES)
+    return await asyncio.open_connection(last, port, limit=_CHUNK_BYTES)
 
 
 def _name(target: Target) -> str:
