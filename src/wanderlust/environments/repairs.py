@@ -8,7 +8,6 @@ them occurs in training.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -64,6 +63,13 @@ def _value(expression: str, arguments: Sequence[int]) -> int:
 
 def _values(function: Function, arguments: Sequence[int]) -> list[int]:
     return [_value(expression, arguments) for expression in function]
+
+
+def _report(arguments: Sequence[int], now: Sequence[int], wanted: Sequence[int]) -> str:
+    """What a test says of the results."""
+    given = " ".join(f"{name} {value}" for name, value in zip(NAMES, arguments, strict=True))
+    wrong = [f"{name} is {a}, not {b}" for name, a, b in zip(RESULTS, now, wanted, strict=True) if a != b]
+    return f"{given}: {', '.join(wrong) or 'right'}"
 
 
 def is_held_out(function: Function) -> bool:
@@ -179,7 +185,7 @@ class Repairs(SingleTurnEnvironment):
         lines = _lines(repair.wrong)
         text = [f"{n}: {line}" for n, line in enumerate(lines, 1)]
         for arguments, wanted in repair.tests[:SHOWN_TESTS]:
-            text.append(f"f{tuple(arguments)} is {_values(repair.wrong, arguments)}, not {wanted}")
+            text.append(_report(arguments, _values(repair.wrong, arguments), wanted))
         return Task(
             id=f"{split}-{number}",
             prompt=(user("\n".join(text)),),
@@ -191,14 +197,12 @@ class Repairs(SingleTurnEnvironment):
         )
 
     def _teach(self, messages: Sequence[Message], rng: Random) -> str:
-        """Finds the line that is wrong in some test, and takes an expression that mends the first such test."""
-        for test in messages[0].content.splitlines()[len(RESULTS) :]:
-            arguments, now, wanted = (json.loads(f"[{one}]") for one in re.findall(r"[(\[](.*?)[)\]]", test))
-            for line, name in enumerate(RESULTS):
-                if now[line] != wanted[line]:
-                    fitting = [one for one in EXPRESSIONS if _value(one, arguments) == wanted[line]]
-                    return f"{line + 1}: {name} = {rng.choice(fitting)}"
-        return ""
+        """Takes an expression that mends the first test that fails."""
+        test = next(line for line in messages[0].content.splitlines() if " not " in line)
+        *arguments, _, wanted = map(int, re.findall(r"-?\d+", test))
+        name = test.partition(": ")[2][0]
+        fitting = [one for one in EXPRESSIONS if _value(one, arguments) == wanted]
+        return f"{RESULTS.index(name) + 1}: {name} = {rng.choice(fitting)}"
 
 
 def _is(result: Any, wanted: list[int]) -> bool:
