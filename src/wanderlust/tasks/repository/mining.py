@@ -60,6 +60,8 @@ class MiningOptions:
     """A test that takes longer is left out."""
     requirements: tuple[str, ...] = ()
     """Installed beside what the packages ask for themselves."""
+    installed: bool = False
+    """Whether libraries are copied from this Python's own packages, instead of installed by pip."""
     seed: int = 0
 
 
@@ -233,7 +235,8 @@ class _PackageMining:
         """All tasks of the package; `before` has the lines of changes that were tried already."""
         package, options = self.package, self.options
         requirements = requirements_of(package, options.requirements)
-        site = await asyncio.to_thread(load_site, package, requirements, self.folder / SITES_FOLDER)
+        sites = self.folder / SITES_FOLDER
+        site = await asyncio.to_thread(load_site, package, requirements, sites, installed=options.installed)
         base = await open_base(package, site, seconds=4 * options.suite_seconds)
         try:
             suite = await observe_suite(base, options)

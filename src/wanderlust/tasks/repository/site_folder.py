@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from wanderlust.errors import UsageError, one_line
@@ -56,16 +58,19 @@ def _names(requirement: str, name: str) -> bool:
     return head.startswith(name) and not head[len(name) : len(name) + 1].replace("-", "a").isalnum()
 
 
-def load_site(package: SourcePackage, requirements: Sequence[str], folder: Path) -> dict[str, bytes]:
+def load_site(
+    package: SourcePackage, requirements: Sequence[str], folder: Path, *, installed: bool = False
+) -> dict[str, bytes]:
     """The files of the site folder: from the archive in `folder`, or installed by pip and kept there.
 
     Only wheels are installed, so that nothing of them runs here. The package itself is left out; its metadata is added.
-    Raises NotMineable where pip finds no wheels.
+    With `installed` the libraries are copied from this Python's own, without a network.
+    Raises NotMineable where pip finds no wheels, or a library is not installed.
     """
     archive = folder / f"{site_key(requirements)}.tar"
     if not archive.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        data = as_archive(_install(requirements))
+        data = as_archive(_copy_installed(requirements) if installed else _install(requirements))
         partial = archive.with_suffix(f".{sha256(package.label.encode()).hexdigest()[:8]}")
         partial.write_bytes(data)
         partial.replace(archive)
@@ -80,6 +85,30 @@ def add_metadata(package: SourcePackage, site: Mapping[str, bytes]) -> dict[str,
     text = package.metadata or f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n".encode()
     entry_points = [data for path, data in package.files.items() if path.endswith(".egg-info/entry_points.txt")]
     return files | {f"{info}/METADATA": text} | ({f"{info}/entry_points.txt": entry_points[0]} if entry_points else {})
+
+
+def _copy_installed(requirements: Sequence[str]) -> dict[str, bytes]:
+    """The files of installed distributions, with all that they require."""
+    if f"{sys.version_info[0]}.{sys.version_info[1]}" != sandbox_python():
+        raise NotMineable("requirements", f"this is not Python {sandbox_python()}, as in the sandbox")
+    files: dict[str, bytes] = {}
+    seen, waiting = set[str](), [*requirements]
+    while waiting:
+        requirement = waiting.pop()
+        name = re.split(r"[\s<>=!~;\[(]", requirement, maxsplit=1)[0].lower()
+        if name in seen or "extra ==" in requirement or re.search(r"python_version\s*<|win32", requirement):
+            continue
+        seen.add(name)
+        try:
+            found = distribution(name)
+        except PackageNotFoundError as error:
+            raise NotMineable("requirements", f"{name} is not installed here") from error
+        waiting += found.requires or []
+        for path in found.files or []:
+            place = Path(str(path.locate()))
+            if ".." not in path.parts and place.is_file() and not path.name.endswith(_LEFT_OUT):
+                files[path.as_posix()] = place.read_bytes()
+    return files
 
 
 def _install(requirements: Sequence[str]) -> dict[str, bytes]:

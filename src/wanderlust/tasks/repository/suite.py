@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wanderlust.errors import SandboxFailure, one_line
+from wanderlust.tasks.repository.guard import PackageFacts
 from wanderlust.tasks.repository.package import NotMineable, SourcePackage, as_archive
 from wanderlust.tools.sandbox import Sandbox, SandboxBounds, open_sandbox
 from wanderlust.tools.sandbox.base import MEBI
@@ -65,6 +66,8 @@ class SuiteBase:
     package: SourcePackage
     judging: Sandbox
     working: Sandbox
+    facts: PackageFacts
+    """What the guard knows of the package."""
     fork_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -102,7 +105,8 @@ async def open_base(
         failing.push_async_callback(working.close)
         await working.run(["find", REPOSITORY_FOLDER, "-name", "__pycache__", "-exec", "rm", "-rf", "{}", "+"])
         failing.pop_all()
-    return SuiteBase(package=package, judging=judging, working=working)
+    facts = PackageFacts.of({path: package.files[path] for path in package.sources}, package.top_names)
+    return SuiteBase(package=package, judging=judging, working=working, facts=facts)
 
 
 def _check_collected(result: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ interpreter that has pytest and the suite's libraries imported. Imports nothing 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import hashlib
@@ -231,9 +232,26 @@ def close_to_others() -> None:
         raise OSError(ctypes.get_errno(), "this process cannot be closed to the tests")
 
 
+def write_modules(modules: dict[str, str | None]) -> None:
+    """Put the judged modules in place, None for those that are gone; bytecode of what was there before is removed."""
+    for path, text in modules.items():
+        place = os.path.join(ROOT, path)
+        cache, stem = os.path.join(os.path.dirname(place), "__pycache__"), os.path.basename(path).removesuffix(".py")
+        for name in os.listdir(cache) if os.path.isdir(cache) else []:
+            if name.startswith(f"{stem}."):
+                os.unlink(os.path.join(cache, name))
+        if text is None:
+            os.unlink(place)
+        else:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            with open(place, "wb") as file:
+                file.write(base64.b64decode(text))
+
+
 def judge(source: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Run the tests; where all `must` have passed, run the sentinels: tests changed so that they must fail."""
     close_to_others()
+    write_modules(asked.get("modules_of_agent", {}))
     main = run_child(source, asked)
     result: dict[str, Any] = {"main": main, "sentinels": None}
     passed = {name for name, one in main["tests"].items() if one[0] == "passed"}

@@ -10,21 +10,20 @@ Not covered: what `guard` does not cover, and code that knows the tests' values 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from wanderlust.tasks.repository.guard import MAX_SOURCE_BYTES, guard_changes
-from wanderlust.tasks.repository.package import SourcePackage, as_archive, is_test_support
+from wanderlust.tasks.repository.package import SourcePackage, is_test_support
 from wanderlust.tasks.repository.sentinels import spoil_tests
 from wanderlust.tasks.repository.suite import (
-    REPOSITORY_FOLDER,
     NoAnswer,
     SuiteBase,
     ask,
     files_of,
-    put_archive,
 )
 from wanderlust.tasks.repository.task_file import RepositoryTask
 from wanderlust.tools.sandbox import Sandbox
@@ -150,9 +149,8 @@ async def judge_modules(
     if guarded:
         versions = {one: [package.files[one]] for one in package.sources}
         versions[path] = [package.files[path], start]
-        sources = {one: package.files[one] for one in package.sources}
         texts = {one: text for one, text in modules.items() if text is not None}
-        if refused := guard_changes(texts, versions=versions, sources=sources, own=package.top_names):
+        if refused := guard_changes(texts, versions, base.facts):
             return Verdict(reward=0.0, refused=tuple(refused[:MAX_PATHS_SHOWN]), why=f"refused: {refused[0]}")
     answer = await _run_judgement(
         base,
@@ -177,20 +175,19 @@ async def _run_judgement(
     """The supervisor's answer from a fresh fork with these modules; None where it gave none."""
     package, sandbox = base.package, await base.fork()
     try:
-        stale = []
-        for path, text in modules.items():
-            folder, _, name = path.rpartition("/")
-            stale.append(f"{REPOSITORY_FOLDER}/{folder}/__pycache__/{name.removesuffix('.py')}.")
-            if text is None or path not in package.files:
-                stale.append(f"{REPOSITORY_FOLDER}/{path}")
-        remove = 'for one in "$@"; do rm -f -- "$one"*; done'  # the bytecode of what the original was
-        await sandbox.run(["sh", "-c", remove, "sh", *stale])
-        texts = {path: text for path, text in modules.items() if text is not None}
-        await put_archive(sandbox, as_archive(texts, "repo"))
         spoilt = spoil_tests(package.files, sentinels)
-        wanted = {"files": spoilt, "ids": list(sentinels)} if sentinels and spoilt else None
-        asked = base.settings | {"files": files_of(must, package.tests), "ids": list(must), "must": list(must)}
-        answer: Mapping[str, Any] = await ask(sandbox, "tests", seconds=seconds, **(asked | {"sentinels": wanted}))
+        asked = base.settings | {
+            "files": files_of(must, package.tests),
+            "ids": list(must),
+            "must": list(must),
+            "sentinels": {"files": spoilt, "ids": list(sentinels)} if sentinels and spoilt else None,
+            "modules_of_agent": {
+                path: None if text is None else b64encode(text).decode()
+                for path, text in modules.items()
+                if text is not None or path in package.files
+            },
+        }
+        answer: Mapping[str, Any] = await ask(sandbox, "tests", seconds=seconds, **asked)
     except NoAnswer:
         return None
     else:
