@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.tasks.repository.guard import runs_text
+from wanderlust.tasks.repository.guard import guard_changes, runs_text
 from wanderlust.tasks.repository.issues import template_issue
 from wanderlust.tasks.repository.mutants import Edit, find_edits, still_parses
 from wanderlust.tasks.repository.package import NotMineable, SourcePackage, as_archive, licence_text, read_package
@@ -32,7 +32,7 @@ from wanderlust.tasks.repository.task_file import (
     write_tasks,
     write_whole,
 )
-from wanderlust.tasks.repository.verdict import Verdict, digest, judge_modules
+from wanderlust.tasks.repository.verdict import Verdict, digest, judge_modules, report_original, weigh
 from wanderlust.tools.sandbox import Sandbox
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -170,11 +170,11 @@ async def _mine_one(
         if record.digest != package.digest:
             raise UsageError(f"{finished} is of another {package.label} than {path}: name another folder")
         return record, [decode_task(encode(line["task"])) for line in read_lines(partial) if line.get("task")]
-    lines = [line for line in read_lines(partial) if "edit" in line]
+    lines = _whole_batches([*read_lines(partial)])
     write_whole(partial, b"".join(encode(line) + b"\n" for line in lines))
     mine_ = _PackageMining(package=package, folder=folder, options=options, write_issue=write_issue, progress=progress)
     try:
-        record, tasks = await mine_.run({str(line["edit"]): line for line in lines})
+        record, tasks = await mine_.run({str(line["edit"]): line for line in lines if "edit" in line})
     except NotMineable as case:
         progress(f"{package.label}: {case}")
         record, tasks = _record_case(package.label, case, package), []
@@ -182,6 +182,12 @@ async def _mine_one(
         _keep_source(path, package, folder / SOURCES_FOLDER)
     write_whole(finished, encode(asdict(record)))
     return record, tasks
+
+
+def _whole_batches(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines up to the last batch that was written to its end."""
+    ends = [number for number, line in enumerate(lines, 1) if "batch" in line]
+    return lines[: ends[-1]] if ends else []
 
 
 def _keep_source(path: Path, package: SourcePackage, folder: Path) -> None:
@@ -273,64 +279,88 @@ class _PackageMining:
     async def _find_tasks(
         self, base: SuiteBase, suite: _Suite, before: Mapping[str, Mapping[str, Any]]
     ) -> tuple[list[RepositoryTask], int]:
-        options, tasks, functions = self.options, list[RepositoryTask](), Counter[str]()
-        mutating, tried = await base.fork(), 0
-        lines = (self.folder / PACKAGES_FOLDER / f"{self.package.label}.jsonl").open("ab")
+        options, tasks, tried = self.options, list[RepositoryTask](), 0
         candidates, most = self._candidates(suite), options.per_package * options.tries_per_task
+        mutating = await base.fork()
+        file = (self.folder / PACKAGES_FOLDER / f"{self.package.label}.jsonl").open("ab")
         try:
             while len(tasks) < options.per_package and tried < most:
-                full = {name for name, count in functions.items() if count >= options.per_function}
-                batch = _take(candidates, BATCH, full)
+                counts = Counter(_function(task.edit) for task in tasks)
+                batch = _take(candidates, BATCH, {name for name, n in counts.items() if n >= options.per_function})
                 if not batch:
                     break
-                new = [edit for edit in batch if _key(edit) not in before]
-                broken = dict(
-                    zip(map(_key, new), await self._break(mutating, base, suite=suite, edits=new), strict=True)
-                )
-                for edit in batch:
-                    tried += 1
-                    if functions[_function(edit)] >= options.per_function or len(tasks) >= options.per_package:
-                        continue
-                    line = before.get(_key(edit))
-                    if line is None:
-                        line = await self._try(base, suite, edit=edit, broken=broken[_key(edit)])
-                        lines.write(encode(line) + b"\n")
-                        lines.flush()
-                    if line.get("task"):
-                        tasks.append(decode_task(encode(line["task"])))
-                        functions[_function(edit)] += 1
+                lines: list[Mapping[str, Any]] = [line for edit in batch if (line := before.get(_key(edit)))]
+                if not lines:
+                    broken = await self._break(mutating, base, suite=suite, edits=batch)
+                    lines += await self._try_batch(
+                        base, suite, broken, counts=counts, room=options.per_package - len(tasks)
+                    )
+                    file.write(b"".join(encode(line) + b"\n" for line in [*lines, {"batch": _key(batch[0])}]))
+                    file.flush()
+                tasks += [decode_task(encode(line["task"])) for line in lines if line.get("task")]
+                tried += len(batch)
                 self.progress(f"{self.package.label}: {len(tasks)} of {options.per_package} tasks, {tried} changes")
         finally:
-            lines.close()
+            file.close()
             await mutating.close()
         return tasks, tried
 
+    async def _try_batch(
+        self,
+        base: SuiteBase,
+        suite: _Suite,
+        broken: Sequence[tuple[Edit, set[str] | str]],
+        *,
+        counts: Counter[str],
+        room: int,
+    ) -> list[dict[str, Any]]:
+        """A line for each change that was looked at: the task, or why there is none."""
+        lines: list[dict[str, Any]] = []
+        drafts: dict[str, tuple[RepositoryTask, Verdict]] = {}
+        for edit, tests in broken:
+            name = _function(edit)
+            if counts[name] >= self.options.per_function or len(drafts) >= room:
+                continue
+            draft = await self._draft(base, suite, edit=edit, broken=tests)
+            lines.append({"edit": _key(edit), "result": draft if isinstance(draft, str) else ""})
+            if not isinstance(draft, str):
+                drafts[_key(edit)], counts[name] = draft, counts[name] + 1
+        report = None
+        if drafts:
+            named = {test for task, _ in drafts.values() for test in task.fails}
+            report = await report_original(base, known=suite.known, sentinels=named, suite_seconds=suite.seconds)
+        for line in lines:
+            if line["edit"] in drafts:
+                task, why = await self._validate(*drafts[line["edit"]], base=base, suite=suite, report=report)
+                line.update({"result": why} if task is None else {"result": "kept", "task": asdict(task)})
+        return lines
+
     async def _break(
         self, sandbox: Sandbox, base: SuiteBase, *, suite: _Suite, edits: Sequence[Edit]
-    ) -> list[set[str] | str]:
-        """For each change the covering tests that it breaks, or why it is of no use."""
+    ) -> list[tuple[Edit, set[str] | str]]:
+        """With each change the covering tests that it breaks, or why it is of no use."""
         mutants, known = [], set(suite.known)
         for edit in edits:
             ids = sorted(known.intersection(suite.calls[f"{edit.path}:{edit.first_line}"]))
             text = edit.apply(self.package.files[edit.path]).decode()
             files = files_of(ids, self.package.tests)
             mutants.append({"path": edit.path, "text": text, "ids": ids, "files": files})
-        if not mutants:
-            return []
         seconds = 5.0 + 3.0 * suite.seconds
         results = await run_mutants(
             sandbox, base, mutants, modules=suite.modules, most=_most(suite, self.options), seconds=seconds
         )
-        return [_outcome(result, mutant["ids"]) for result, mutant in zip(results, mutants, strict=True)]
+        outcomes = [_outcome(result, mutant["ids"]) for result, mutant in zip(results, mutants, strict=True)]
+        return [*zip(edits, outcomes, strict=True)]
 
-    async def _try(self, base: SuiteBase, suite: _Suite, *, edit: Edit, broken: set[str] | str) -> dict[str, Any]:
-        """The line of one change: the task, or why there is none."""
+    async def _draft(
+        self, base: SuiteBase, suite: _Suite, *, edit: Edit, broken: set[str] | str
+    ) -> tuple[RepositoryTask, Verdict] | str:
+        """A task and the verdict on its folder as it is, or why it cannot be one."""
         if isinstance(broken, str):
-            return {"edit": _key(edit), "result": broken}
-        most = _most(suite, self.options)
-        if not 1 <= len(broken) <= most:
-            return {"edit": _key(edit), "result": "no test fails" if not broken else "too many tests fail"}
-        original = self.package.files[edit.path]
+            return broken
+        if not 1 <= len(broken) <= _most(suite, self.options):
+            return "no test fails" if not broken else "too many tests fail"
+        original, fails = self.package.files[edit.path], tuple(sorted(broken))
         draft = RepositoryTask(
             id=f"{self.package.label}/{_key(edit)}",
             package=self.package.label,
@@ -339,43 +369,47 @@ class _PackageMining:
             edit=edit,
             original_digest=digest(original),
             start_digest=digest(edit.apply(original)),
-            fails=tuple(sorted(broken)),
+            fails=fails,
             sentinels=(),
-            passing=0,
+            passing=len(suite.known) - len(fails),
             issue="",
         )
-        task, why = await self._validate(base, suite, draft)
-        if task is None:
-            return {"edit": _key(edit), "result": why}
-        return {"edit": _key(edit), "result": "kept", "task": asdict(task)}
+        nothing = await judge_modules(base, draft, {}, known=suite.known, suite_seconds=suite.seconds)
+        if nothing.results is None or not nothing.results.keys() >= set(suite.known):
+            return "the tests do not end"
+        again = {name for name in suite.known if nothing.results[name][0] != "passed"}
+        return (draft, nothing) if again == set(fails) else "flaky"
 
     async def _validate(
-        self, base: SuiteBase, suite: _Suite, draft: RepositoryTask
+        self,
+        draft: RepositoryTask,
+        nothing: Verdict,
+        *,
+        base: SuiteBase,
+        suite: _Suite,
+        report: Mapping[str, Any] | None,
     ) -> tuple[RepositoryTask | None, str]:
-        """The whole task, when no change earns 0 and the original put back earns 1; otherwise why not."""
+        """The whole task when the original put back earns 1; otherwise why not.
 
-        async def judge(task: RepositoryTask, modules: Mapping[str, bytes | None]) -> Verdict:
-            return await judge_modules(base, task, modules, known=suite.known, suite_seconds=suite.seconds)
-
-        nothing = await judge(draft, {})
-        fails = {name for name in suite.known if (nothing.results or {}).get(name, ("",))[0] != "passed"}
-        if nothing.results is None or not nothing.results.keys() >= set(suite.known):
-            return None, "the tests do not end"
-        if fails != set(draft.fails):
+        The original is one folder for all tasks, so `report`, of one run on it, serves those of a batch.
+        """
+        path, original = draft.edit.path, self.package.files[draft.edit.path]
+        if report is None or report["sentinels"] is None:
             return None, "flaky"
-        task = replace(draft, fails=tuple(sorted(fails)), sentinels=tuple(sorted(fails)))
-        task = replace(task, passing=len(suite.known) - len(fails))
-        restored = {task.edit.path: self.package.files[task.edit.path]}
-        oracle = await judge(task, restored)
-        spoilt = oracle.sentinels
-        if spoilt is None:
-            return None, "flaky" if not oracle.refused else "refused"
-        task = replace(task, sentinels=tuple(name for name in task.fails if spoilt.get(name) == "failed"))
-        if not task.sentinels:
+        if guard_changes({path: original}, {path: [original, draft.edit.apply(original)]}, base.facts):
+            return None, "refused"
+        spoilt = report["sentinels"]["tests"]
+        sentinels = tuple(name for name in draft.fails if spoilt.get(name, ("",))[0] == "failed")
+        if not sentinels:
             return None, "no sentinel"
-        messages = {name: _ADDRESS.sub("0x...", nothing.results[name][1]) for name in task.fails}
+        oracle = weigh(report, fails=draft.fails, known=suite.known, sentinels=sentinels)
+        if oracle.reward != 1.0:
+            return None, "flaky"
+        results = nothing.results or {}
+        messages = {name: _ADDRESS.sub("0x...", results[name][1]) for name in draft.fails}
+        task = replace(draft, sentinels=sentinels, validated=(oracle.reward, nothing.reward))
         issue = await self.write_issue(task, messages) if self.write_issue else template_issue(task, messages)
-        return replace(task, issue=issue, validated=(1.0, nothing.reward)), ""
+        return replace(task, issue=issue), ""
 
 
 def _take(candidates: Iterator[Edit], count: int, full: set[str]) -> list[Edit]:

@@ -164,6 +164,14 @@ async def judge_modules(
     return weigh(answer, fails=task.fails, known=known, sentinels=task.sentinels if sentinels is None else sentinels)
 
 
+async def report_original(
+    base: SuiteBase, *, known: Collection[str], sentinels: Collection[str], suite_seconds: float
+) -> Mapping[str, Any] | None:
+    """What the supervisor reports of the unchanged package: what `weigh` takes. None where it gave no answer."""
+    seconds = JUDGE_SECONDS + JUDGE_FACTOR * suite_seconds
+    return await _run_judgement(base, {}, must=sorted(known), sentinels=sorted(sentinels), seconds=seconds)
+
+
 async def _run_judgement(
     base: SuiteBase,
     modules: Mapping[str, bytes | None],
