@@ -38,6 +38,7 @@ RISKY_MODULES = frozenset(
     | {"tracemalloc", "symtable", "copyreg", "shelve", "dbm", "sqlite3", "glob", "fileinput", "nt", "pluggy"}
 )
 """Modules that no attribute or name may newly lead to."""
+SAFE_READS = frozenset({"sys.maxsize", "sys.version_info", "sys.platform"})
 RISKY_NAMES = frozenset(
     {
         "exec",
@@ -161,7 +162,8 @@ class _Reader:
         if not isinstance(node.ctx, ast.Load) and (name in self.imported or node.attr in RISKY_METHODS):
             yield f"a store into {ast.unparse(node)}"
         if name in self.risky_names:
-            yield ast.unparse(node)
+            if (words := ast.unparse(node)) not in SAFE_READS:
+                yield words
         elif node.attr in RISKY_ATTRIBUTES or node.attr in RISKY_MODULES:
             yield f"the attribute {ast.unparse(node) if name else node.attr}"
         elif name in self.modules and node.attr.startswith("_"):

@@ -176,12 +176,12 @@ def _read_archive(path: Path) -> dict[str, bytes]:
         entries = list(_zip_entries(path) if start.startswith(b"PK") else _tar_entries(path))
     except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
         raise NotMineable("unreadable", one_line(str(error)) or type(error).__name__) from error
+    entries = [(name, data) for name, data in entries if name and ".." not in name.split("/")]
     tops = {name.split("/", 1)[0] for name, _ in entries}
     files = {}
     for name, data in entries:
         inside = name.split("/", 1)[1] if len(tops) == 1 and "/" in name else name
-        parts = inside.split("/")
-        if ".." not in parts and not SKIPPED_FOLDERS.intersection(parts) and inside:
+        if not SKIPPED_FOLDERS.intersection(inside.split("/")):
             files[inside] = data
     return dict(sorted(files.items()))
 
