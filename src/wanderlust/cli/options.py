@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,6 +79,10 @@ class AnswerOptions:
     """JSON object of further fields for each request to an endpoint: '{"top_p": 0.9, "reasoning_effort": "low"}'."""
     extra_headers: str | None = None
     """JSON object of further headers for each request to an endpoint: '{"anthropic-beta": "context-1m-2025-08-07"}'."""
+
+    def recorded(self) -> dict[str, Any]:
+        """The options that decide what is played; headers may be secret, and are not kept."""
+        return {name: value for name, value in asdict(self).items() if name != "extra_headers"}
 
     def policy_options(self, *, greedy: bool) -> PolicyOptions:
         """As the policies take it."""

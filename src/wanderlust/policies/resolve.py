@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError, WanderlustError, boundary, one_line
+from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
 from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
 from wanderlust.policies.providers import VLLM_PREFIX, Api, split_provider
@@ -48,6 +49,8 @@ class PolicyOptions:
     """Further fields of each request to an endpoint."""
     headers: Mapping[str, str] | None = None
     """Further headers of each request to an endpoint."""
+    cache: Path | None = None
+    """Folder in which an endpoint's answers are kept, and from which they are given again."""
 
     def key(self) -> str | None:
         """The key itself. Raises UsageError when the variable that was named is not set."""
@@ -212,7 +215,7 @@ def _endpoint(api: Api, url: str, model: str, *, key: str | None, options: Polic
     kinds: Mapping[Api, Any] = {"chat": Endpoint, "anthropic": AnthropicMessages, "google": GeminiContent}
     names = ("temperature", "max_tokens", "concurrency", "extra_body", "headers")
     policy: Policy = kinds[api](url, model, api_key=key, **{name: getattr(options, name) for name in names})
-    return policy
+    return policy if options.cache is None else CachedPolicy(policy, AnswerCache(options.cache))
 
 
 def _local(
@@ -222,6 +225,8 @@ def _local(
     folder = resolve_checkpoint(where, players, accepted=accepted)
     if options.extra_body is not None or options.headers is not None:
         raise UsageError(f"{name} is no endpoint: leave --extra-body and --extra-headers out")
+    if options.cache is not None:
+        raise UsageError(f"{name} is no endpoint: leave --cache out")
     hardware = replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
     sampling = SamplingOptions(
         temperature=1.0 if options.temperature is None else options.temperature,
