@@ -222,8 +222,11 @@ def test_structured_output_reaches_a_policy_that_takes_it():
         async def complete(self, messages, tools=(), *, key=""):
             raise AssertionError
 
-        async def complete_with_format(self, response_format, messages, tools=(), *, key=""):
-            forms.append(response_format)
+        def unsupported_option(self, options):
+            return ""
+
+        async def complete_with_options(self, options, messages, tools=(), *, key="", on_text=None):
+            forms.append(options.response_format)
             return Completion(message=assistant('{"name": "Rome"}'))
 
     async def loop(client):

@@ -17,7 +17,7 @@ from wanderlust.evals.evaluate import evaluate
 from wanderlust.openai_types import DeclaredTool
 from wanderlust.policies import endpoint
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.types import Message, Task, ToolCall, assistant, system, tool_message, user
+from wanderlust.types import AnswerOptions, Message, Task, ToolCall, assistant, system, tool_message, user
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +219,7 @@ def test_pauses_grow_and_are_drawn_from_the_key():
 
 def test_a_form_of_answer_is_passed_on():
     async def ask(policy, seen):
-        await policy.complete_with_format({"type": "json_object"}, [user("x")], key="k")
+        await policy.complete_with_options(AnswerOptions(response_format={"type": "json_object"}), [user("x")], key="k")
         return seen[0][1]["response_format"]
 
     assert served(GOOD, ask) == {"type": "json_object"}

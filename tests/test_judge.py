@@ -270,8 +270,11 @@ class Held(Model):
         super().__init__(answer)
         self.forms = []
 
-    async def complete_with_format(self, response_format, messages, tools=(), *, key=""):
-        self.forms.append(response_format)
+    def unsupported_option(self, options):
+        return ""
+
+    async def complete_with_options(self, options, messages, tools=(), *, key="", on_text=None):
+        self.forms.append(options.response_format)
         return await self.complete(messages, tools, key=key)
 
 

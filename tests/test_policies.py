@@ -348,7 +348,7 @@ def test_tools_are_offered_and_tool_calls_returned():
     [
         ({"n": 2}, "one answer at a time"),
         ({"messages": [{"role": "function", "content": "x"}]}, "the role 'function'"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "'image_url'; only text"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "an image at 'None'"),
         ({"tools": [{"type": "web_search"}]}, "'web_search'; only functions"),
     ],
 )

@@ -292,8 +292,11 @@ def test_a_writer_and_a_judge_of_groups_can_be_held_to_a_form():
         async def complete(self, messages, tools=(), *, key=""):
             raise AssertionError("asked without a form")
 
-        async def complete_with_format(self, response_format, messages, tools=(), *, key=""):
-            self.formats.append(response_format["json_schema"]["schema"])
+        def unsupported_option(self, options):
+            return ""
+
+        async def complete_with_options(self, options, messages, tools=(), *, key="", on_text=None):
+            self.formats.append(options.response_format["json_schema"]["schema"])
             return Completion(message=assistant(json.dumps(self.answer)))
 
     options = JudgeOptions(schema=True)

@@ -19,10 +19,11 @@ from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.scripted import Scripted
 from wanderlust.serving import seat_stream
 from wanderlust.serving.agent_api import AgentAPI
-from wanderlust.serving.chat_api import parse_seat_request
+from wanderlust.serving.chat_api import ChatDialect
+from wanderlust.serving.dialect import KEEP_ALIVE_COMMENT
 from wanderlust.serving.http import AgentServer
 from wanderlust.serving.openai_client import Client
-from wanderlust.serving.responses_api import parse_responses_request
+from wanderlust.serving.responses_api import ResponsesDialect
 from wanderlust.types import Completion, ToolCall, assistant
 
 openai = pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[agents]'")
@@ -264,7 +265,7 @@ def test_waiting_is_told_in_comments(monkeypatch):
                 return await response.read()
 
     parts = asyncio.run(go()).split(b"\n\n")
-    assert parts.count(seat_stream.KEEP_ALIVE_COMMENT.strip()) >= 2
+    assert parts.count(KEEP_ALIVE_COMMENT.strip()) >= 2
     assert parts[-2] == b"data: [DONE]"
 
 
@@ -310,17 +311,19 @@ RESPONSE_OPTIONS = {
 
 
 @pytest.mark.parametrize(
-    ("parse", "name", "value"),
-    [(parse_seat_request, *one) for one in CHAT_OPTIONS.items()]
-    + [(parse_responses_request, *one) for one in RESPONSE_OPTIONS.items()],
+    ("dialect", "name", "value"),
+    [(ChatDialect, *one) for one in CHAT_OPTIONS.items()]
+    + [(ResponsesDialect, *one) for one in RESPONSE_OPTIONS.items()],
 )
-def test_what_no_seat_can_honour_is_refused_by_name(parse, name, value):
+def test_what_a_policy_without_options_cannot_honour_is_refused_by_name(dialect, name, value):
+    def parse(body, ignored=()):
+        return dialect(ignored).parse(body).fit(Scripted(["x"]), ignored)
+
     body = {"messages": ASKED, "input": "x", "temperature": 0.5, "top_p": 0.9, "seed": 3}
     assert parse(body).messages
     with pytest.raises(UsageError, match=f"`{name}`"):
         parse({**body, name: value})
-    if name != "n":
-        assert parse({**body, name: value}, ignored={name}).messages
+    assert parse({**body, name: value}, ignored={name}).messages
 
 
 def test_what_the_policy_said_of_tokens_reaches_the_program_and_the_rest_reads_as_nothing():

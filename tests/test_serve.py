@@ -22,8 +22,8 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.streaming_text import StreamingText
 from wanderlust.policies.tool_formats.tagged_json import HERMES, LLAMA
-from wanderlust.serving.chat_api import parse_completion_request
 from wanderlust.serving.model_api import ModelAPI, ServedModel
+from wanderlust.serving.model_requests import parse_completion_request
 from wanderlust.types import user
 
 openai = pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[openai]'")

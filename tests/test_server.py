@@ -167,7 +167,7 @@ def test_options_that_a_seat_cannot_honour_are_refused_by_name(path):
 
     (refused, fine), agents = asked(program)
     for name, (status, again, told) in refused:
-        assert (status, again, f"`{name}`" in told, "\n" in told) == (400, "false", True, False)
+        assert (status, again, f"{name}`" in told, "\n" in told) == (400, "false", True, False)
     assert fine == 200
     assert len(agents["agent"].trajectory.turns) == 1
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from wanderlust.conversation_graph import ConversationGraph, Place
 from wanderlust.errors import PolicyFailure, StopEpisode, WanderlustError, boundary
 from wanderlust.limits import Limits, Spending, cut_text
 from wanderlust.types import (
+    AnswerOptions,
     Completion,
     Message,
     OnText,
     Policy,
-    SupportsResponseFormat,
+    SupportsOptions,
     SupportsStreaming,
     Tool,
     Trajectory,
@@ -112,7 +112,7 @@ class Agent:
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         *,
-        response_format: Mapping[str, Any] | None = None,
+        options: AnswerOptions | None = None,
         on_text: OnText | None = None,
     ) -> Message:
         """Like `act`, but the caller owns the whole context (black-box agents, compaction).
@@ -120,11 +120,11 @@ class Agent:
         The turn continues the recorded conversation that is the longest beginning of `messages`, or begins one. Answers
         that `messages` repeats with other space, reasoning or form of arguments are taken as they were recorded.
 
-        `response_format`, as chat endpoints take it, reaches policies that are SupportsResponseFormat. `on_text`
-        reaches those that are SupportsStreaming, unless there is a format; others never call it.
+        `options` reach policies that are SupportsOptions, and nobody else: ask `unsupported_option` first. `on_text`
+        reaches those and policies that are SupportsStreaming; others never call it.
         """
         place, new = self._graph.find(self._cut(messages))
-        return await self._turn(place, new, tools, response_format=response_format, on_text=on_text)
+        return await self._turn(place, new, tools, options=options, on_text=on_text)
 
     def _cut(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The messages, those of tools within their bound."""
@@ -151,7 +151,7 @@ class Agent:
         observation: tuple[Message, ...],
         tools: Sequence[Tool],
         *,
-        response_format: Mapping[str, Any] | None = None,
+        options: AnswerOptions | None = None,
         on_text: OnText | None = None,
     ) -> Message:
         context, before = [*place.messages, *observation], self.interruption
@@ -159,7 +159,7 @@ class Agent:
             if limit := self._reached_limit(place):
                 await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
                 raise StopEpisode(limit)
-            completion = await self._complete(place, context, tools, response_format=response_format, on_text=on_text)
+            completion = await self._complete(place, context, tools, options=options, on_text=on_text)
         except WanderlustError as cut:
             self.interruption = cut
             raise
@@ -176,6 +176,7 @@ class Agent:
             finish=completion.finish,
             tokens=completion.tokens,
             usage=completion.usage,
+            details=completion.details,
         )
         turns.append(turn)
         self._graph.record(place)
@@ -187,7 +188,7 @@ class Agent:
         context: Sequence[Message],
         tools: Sequence[Tool],
         *,
-        response_format: Mapping[str, Any] | None,
+        options: AnswerOptions | None,
         on_text: OnText | None,
     ) -> Completion:
         """The policy's answer; the place is free again where there is none."""
@@ -196,8 +197,10 @@ class Agent:
         done = False
         try:
             with boundary(PolicyFailure), track(self._activity_name):
-                if response_format is not None and isinstance(self.policy, SupportsResponseFormat):
-                    completion = await self.policy.complete_with_format(response_format, context, tools, key=place.key)
+                if options is not None and isinstance(self.policy, SupportsOptions):
+                    completion = await self.policy.complete_with_options(
+                        options, context, tools, key=place.key, on_text=on_text
+                    )
                 elif on_text is not None and isinstance(self.policy, SupportsStreaming):
                     completion = await self.policy.complete_streaming(on_text, context, tools, key=place.key)
                 else:

@@ -50,7 +50,7 @@ def context_digests(messages: Iterable[Message], start: bytes = b"") -> list[byt
         calls = [(call.id, call.name, decode_arguments(call.arguments)) for call in message.tool_calls]
         content = message.content.strip() if message.role == "assistant" else message.content
         extra = None if message.role == "assistant" else message.extra
-        said = json.dumps([message.role, content, message.tool_call_id, calls, extra], sort_keys=True)
+        said = json.dumps([message.role, content, message.tool_call_id, calls, extra, message.images], sort_keys=True)
         digests.append(blake2b(digests[-1] + said.encode(), digest_size=12).digest())
     return digests
 

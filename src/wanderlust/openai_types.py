@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
 from wanderlust.errors import PolicyFailure, ToolFailure, UsageError, one_line
-from wanderlust.types import Completion, Message, Role, Tokens, Tool, ToolCall, decode_arguments
+from wanderlust.types import (
+    IMAGE_MARK,
+    AnswerDetails,
+    Completion,
+    Message,
+    Role,
+    TokenLogprob,
+    Tokens,
+    Tool,
+    ToolCall,
+    decode_arguments,
+)
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
+_IMAGES = frozenset({"image_url", "input_image"})
+_IMAGE_URL = re.compile(r"https?://\S|data:image/[\w.+-]{1,40};base64,[\w+/=-]")
 
 
 class _Function(msgspec.Struct):
@@ -41,10 +55,16 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
     token_ids: Any = None
     logprobs: Any = None
+    stop_reason: Any = None
 
 
-class _Logprob(msgspec.Struct):
+class _Alternative(msgspec.Struct):
     logprob: float
+    token: str = ""
+
+
+class _Logprob(_Alternative):
+    top_logprobs: list[_Alternative] = []
 
 
 class _Logprobs(msgspec.Struct):
@@ -56,15 +76,35 @@ class _Answer(msgspec.Struct):
     usage: dict[str, Any] | None = None
     prompt_token_ids: Any = None
 
+    def logprobs(self) -> list[_Logprob]:
+        """The log-probabilities of the first choice, where it has any."""
+        try:
+            return msgspec.convert(self.choices[0].logprobs, _Logprobs).content
+        except msgspec.ValidationError:
+            return []
+
+    def details(self) -> AnswerDetails | None:
+        """Log-probabilities and the stop text (vLLM tells it), where the answer has them."""
+        told = self.choices[0].stop_reason
+        stop = told if isinstance(told, str) else ""
+        logprobs = tuple(
+            TokenLogprob(
+                text=one.token,
+                logprob=one.logprob,
+                alternatives=tuple((other.token, other.logprob) for other in one.top_logprobs),
+            )
+            for one in self.logprobs()
+        )
+        return AnswerDetails(stop=stop, logprobs=logprobs) if stop or logprobs else None
+
     def tokens(self) -> Tokens | None:
         """The sampled tokens where the server reports all (`wander serve`, vLLM); `prompt` is the context."""
         try:
             prompt = msgspec.convert(self.prompt_token_ids, tuple[int, ...])
             sampled = msgspec.convert(self.choices[0].token_ids, tuple[int, ...])
-            logprobs = msgspec.convert(self.choices[0].logprobs, _Logprobs)
         except msgspec.ValidationError:
             return None
-        values = tuple(one.logprob for one in logprobs.content)
+        values = tuple(one.logprob for one in self.logprobs())
         complete = sampled and len(values) == len(sampled)
         return Tokens(prompt=prompt, completion=sampled, logprobs=values) if complete else None
 
@@ -72,8 +112,8 @@ class _Answer(msgspec.Struct):
 _answers = msgspec.json.Decoder(_Answer)
 
 
-def parse_chat_completion(body: bytes) -> Completion:
-    """Parse the first choice of a chat completion.
+def parse_chat_completion(body: bytes, *, details: bool = False) -> Completion:
+    """Parse the first choice of a chat completion; with `details`, log-probabilities are kept as text.
 
     Raises PolicyFailure of one line when the body is no JSON, has another shape or is empty: an empty answer counts as
     the model's only where the server reports sampled tokens.
@@ -103,6 +143,7 @@ def parse_chat_completion(body: bytes) -> Completion:
         finish=finish or ("tool_calls" if calls else "stop"),
         usage=usage,
         tokens=answer.tokens(),
+        details=answer.details() if details else None,
     )
 
 
@@ -155,6 +196,11 @@ def _decode_answer(body: bytes) -> _Answer:
 def message_to_wire(message: Message, *, reasoning: bool = False) -> dict[str, Any]:
     """Convert a message to an endpoint's JSON; with `reasoning` it and the fields that servers want back are in it."""
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.images:
+        wire["content"] = [
+            {"type": "text", "text": part} if kind == "text" else {"type": "image_url", "image_url": {"url": part}}
+            for kind, part in content_parts(message)
+        ]
     if message.tool_calls:
         wire["tool_calls"] = [call_to_wire(call, extra=reasoning) for call in message.tool_calls]
     if reasoning:
@@ -165,6 +211,18 @@ def message_to_wire(message: Message, *, reasoning: bool = False) -> dict[str, A
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     return wire
+
+
+def content_parts(message: Message) -> Iterator[tuple[Literal["text", "image"], str]]:
+    """Yield a message's texts and the URLs of its images, in order; empty texts are left out."""
+    images = iter(message.images)
+    for place, text in enumerate(message.content.split(IMAGE_MARK, len(message.images))):
+        if place:
+            yield "image", next(images)
+        if text:
+            yield "text", text
+    for image in images:  # more images than marks
+        yield "image", image
 
 
 def message_to_template(message: Message) -> dict[str, Any]:
@@ -192,6 +250,8 @@ class ContentPart(msgspec.Struct):
 
     type: str
     text: str | None = None
+    image_url: str | dict[str, Any] | None = None
+    """In chat completions an object with the URL, in responses the URL itself."""
 
 
 MessageContent = str | list[ContentPart] | None
@@ -229,7 +289,8 @@ def message_from_wire(wire: Mapping[str, Any]) -> Message:
     """Convert a client's JSON to a message. Raises UsageError for unsupported content, e.g. pictures."""
     message = parse_request(wire, _ClientMessage, "a message")
     calls = [ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in message.tool_calls or ()]
-    return Message(parse_role(message.role), content_text(message.content), tuple(calls), message.tool_call_id)
+    content, images = read_content(message.content)
+    return Message(parse_role(message.role), content, tuple(calls), message.tool_call_id, images=images)
 
 
 def parse_role(name: str) -> Role:
@@ -240,14 +301,42 @@ def parse_role(name: str) -> Role:
     return cast(Role, role)
 
 
-def content_text(content: MessageContent) -> str:
-    """The text of a content. Raises UsageError for pictures, sound and files."""
+def read_content(content: MessageContent) -> tuple[str, tuple[str, ...]]:
+    """The text of a content and the URLs of its images. Raises UsageError for sound, files and bad URLs."""
     if content is None or isinstance(content, str):
-        return content or ""
-    strange = [part.type for part in content if part.type not in _TEXTS]
-    if strange:
-        raise UsageError(f"a message part of type {one_line(strange[0])!r}; only text is understood")
-    return "".join(part.text or "" for part in content)
+        return content or "", ()
+    return join_parts(_read_part(part) for part in content)
+
+
+def _read_part(part: ContentPart) -> str | Image:
+    if part.type in _TEXTS:
+        return part.text or ""
+    if part.type == "refusal":
+        return ""
+    if part.type not in _IMAGES:
+        raise UsageError(f"a message part of type {one_line(part.type)!r}; only text and images are understood")
+    return Image(part.image_url.get("url") if isinstance(part.image_url, Mapping) else part.image_url)
+
+
+class Image:
+    """An image of a message, by its URL."""
+
+    def __init__(self, url: Any):
+        """Raises UsageError for a URL that is neither `https:`, `http:` nor `data:` with an image in it."""
+        if not isinstance(url, str) or not _IMAGE_URL.match(url):
+            start = one_line(str(url))[:40]
+            raise UsageError(f"an image at {start!r}: it must be an https: URL, or a data: URL of an image")
+        self.url = url
+
+
+def join_parts(parts: Iterable[str | Image]) -> tuple[str, tuple[str, ...]]:
+    """A message's content and its images, of texts and images in order."""
+    listed = list(parts)
+    images = tuple(part.url for part in listed if isinstance(part, Image))
+    if not images:
+        return "".join(part for part in listed if isinstance(part, str)), ()
+    texts = (IMAGE_MARK if isinstance(part, Image) else part.replace(IMAGE_MARK, "\ufffd") for part in listed)
+    return "".join(texts), images
 
 
 @dataclass(slots=True, kw_only=True)

@@ -48,6 +48,12 @@ class Message:
     """Reasoning that the endpoint returned apart from the content; None when there is none."""
     extra: str | None = None
     """JSON object of further fields that the endpoint wants back with this message (`reasoning_details`)."""
+    images: tuple[str, ...] = ()
+    """URLs of the images in the message, `https:` or `data:`; `content` has an IMAGE_MARK where each of them stands."""
+
+
+IMAGE_MARK = "\ufffc"
+"""Stands for an image in a message's content: Unicode's object replacement character."""
 
 
 def system(text: str) -> Message:
@@ -111,6 +117,26 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """The log-probability of a sampled token, as text."""
+
+    text: str
+    logprob: float
+    alternatives: tuple[tuple[str, float], ...] = ()
+    """The likeliest tokens in its place, where they were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDetails:
+    """What was asked to be told about an answer, beside the answer itself."""
+
+    stop: str = ""
+    """The text of `AnswerOptions.stop` that ended the answer; empty where none did, or nobody knows."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Of each sampled token, where they were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """What a policy returns.
 
@@ -124,6 +150,7 @@ class Completion:
     """`stop`, `length` or `tool_calls`, as chat endpoints name them."""
     tokens: Tokens | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
+    details: AnswerDetails | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +173,8 @@ class Turn:
     usage: Mapping[str, int] = field(default_factory=dict)
     """What the policy said the turn took: `prompt_tokens` and, of these, `cached_tokens`; `completion_tokens` and, of
     these, `reasoning_tokens`. Empty when it did not say."""
+    details: AnswerDetails | None = None
+    """What the request for this turn asked to be told about its answer (`AnswerOptions`)."""
 
 
 class Status(StrEnum):
@@ -367,24 +396,65 @@ class SupportsRelease(Protocol):
         ...
 
 
-@runtime_checkable
-class SupportsResponseFormat(Protocol):
-    """A policy that can be held to a form of answer, e.g. an endpoint that takes a JSON schema."""
+OnText = Callable[[str], None]
+"""Receives each further piece of an answer's text, as soon as no later token can change it."""
 
-    async def complete_with_format(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """What a request asks of one answer's form; how it is drawn (`temperature` and the like) is the policy's.
+
+    Example:
+        >>> AnswerOptions(stop=("Observation:",), max_tokens=64).changed
+        ['stop', 'max_tokens']
+    """
+
+    response_format: Mapping[str, Any] | None = None
+    """As chat endpoints take it: `json_object`, or `json_schema` with a schema."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer. The sampled tokens include the one that did; the message's content ends before it."""
+    max_tokens: int | None = None
+    """Bound of the answer; a policy's own smaller bound stays."""
+    tool_choice: Literal["auto", "required"] = "auto"
+    """`required`: the answer must call a tool. A request that forbids calls hands over no tools."""
+    tool_name: str = ""
+    """With `required`, the one tool that must be called; empty leaves the choice."""
+    parallel_tool_calls: bool = True
+    """False: at most one call in the answer."""
+    logprobs: bool = False
+    """Whether `AnswerDetails.logprobs` is wanted."""
+    top_logprobs: int = 0
+    """Alternatives wanted for each token."""
+
+    @property
+    def changed(self) -> list[str]:
+        """Names of the options that ask for something."""
+        return [name for name in self.__slots__ if getattr(self, name) != getattr(_NO_OPTIONS, name)]
+
+
+_NO_OPTIONS = AnswerOptions()
+
+
+@runtime_checkable
+class SupportsOptions(Protocol):
+    """A policy that honours options of a request."""
+
+    def unsupported_option(self, options: AnswerOptions) -> str:
+        """Name of the first field of `options` that cannot be honoured; empty where all can."""
+        ...
+
+    async def complete_with_options(
         self,
-        response_format: Mapping[str, Any],
+        options: AnswerOptions,
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         *,
         key: str = "",
+        on_text: OnText | None = None,
     ) -> Completion:
-        """Like `Policy.complete`; `response_format` is a `response_format` as chat endpoints take it."""
+        """Like `Policy.complete`, and each option is honoured. `on_text` is as in SupportsStreaming, and may be left
+        uncalled. PolicyFailure for an `unsupported_option`."""
         ...
-
-
-OnText = Callable[[str], None]
-"""Receives each further piece of an answer's text, as soon as no later token can change it."""
 
 
 @runtime_checkable

@@ -25,7 +25,7 @@ from wanderlust.environment import Environment, Episode
 from wanderlust.errors import EnvironmentFailure, Failure, StopEpisode, one_line
 from wanderlust.serving.agent_api import AgentAPI
 from wanderlust.serving.door import open_endpoint
-from wanderlust.serving.http import AgentServer
+from wanderlust.serving.http import AgentServer, endpoint_variables
 from wanderlust.tools.process import ProgramNotStarted, run_program
 from wanderlust.tools.sandbox.base import (
     NOT_EXECUTABLE_STATUS,
@@ -138,7 +138,7 @@ class Program(Environment):
     async def _run_here(self, episode: Episode, front: AgentAPI, folder: str) -> ProgramExit:
         async with self._server as server, server.serving(front) as key:
             inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-            own = {"HOME": folder, "TMPDIR": folder, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": key}
+            own = {"HOME": folder, "TMPDIR": folder, **server.variables(key)}
             variables = inherited | self._environment | own
             with self._warning_of_neighbours():
                 async with run_program(self._argv(episode.task), _task_line(episode.task), variables) as program:
@@ -153,7 +153,7 @@ class Program(Environment):
             open_endpoint(await sandbox.listen(), front) as door,
             box.proxied(sandbox) as (proxy, variables),
         ):
-            own = {"OPENAI_BASE_URL": door.url, "OPENAI_API_KEY": door.key}
+            own = endpoint_variables(door.url, door.key)
             try:
                 child = await sandbox.start(self._argv(episode.task), env={**variables, **self._environment, **own})
             except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
 """One-line repairs of small Python functions, judged by unit tests alone.
 
-Each task shows a function of lists with one wrong line, and tests that the right function passes. The
+Each task shows a function of three numbers with one wrong line, and tests that the right function passes. The
 answer names a line and writes it anew. The repaired function is run in a sandbox on the arguments of the shown tests
 and of hidden ones; the reward is 1 when all results are right. A quarter of all right functions is held out: none of
 them occurs in training.
@@ -8,9 +8,8 @@ them occurs in training.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -25,93 +24,87 @@ from wanderlust.rubrics.rubric import RewardResult, Rubric
 from wanderlust.tools.sandbox import Sandbox, SandboxBounds, open_sandbox
 from wanderlust.types import Message, Policy, Task, user
 
-EXPRESSIONS: Mapping[str, Callable[[list[int]], list[int]]] = {
-    "s[::-1]": lambda s: s[::-1],
-    "sorted(s)": sorted,
-    "s[1:]": lambda s: s[1:],
-    "s[:-1]": lambda s: s[:-1],
-    "s[1:] + s[:1]": lambda s: s[1:] + s[:1],
-    "s[-1:] + s[:-1]": lambda s: s[-1:] + s[:-1],
-    "s + s[:1]": lambda s: s + s[:1],
-    "s[-1:] + s": lambda s: s[-1:] + s,
-    "s + [0]": lambda s: [*s, 0],
-    "[0] + s": lambda s: [0, *s],
-    "s[:2] + s[1:]": lambda s: s[:2] + s[1:],
-    "s[:-1] + s[-2:]": lambda s: s[:-1] + s[-2:],
-    "s[::2]": lambda s: s[::2],
-    "s + s[::-1]": lambda s: s + s[::-1],
-    "s[:1] + s[:0:-1]": lambda s: s[:1] + s[:0:-1],
-    "s[-2::-1] + s[-1:]": lambda s: s[-2::-1] + s[-1:],
+NAMES, RESULTS = "abc", "xyz"
+"""The arguments, and what the lines set, one each."""
+FORMS: Mapping[str, Callable[[int], int]] = {
+    "{}": lambda value: value,
+    "{} + 1": lambda value: value + 1,
+    "{} + 2": lambda value: value + 2,
+    "{} + 3": lambda value: value + 3,
+    "{} - 1": lambda value: value - 1,
+    "{} - 2": lambda value: value - 2,
+    "{} * 2": lambda value: value * 2,
+    "{} * 3": lambda value: value * 3,
 }
-"""What a line may set `s` to."""
-LINES = 3
-MIN_LENGTH, MAX_LENGTH = 3, 5
-"""Length of the lists in the tests."""
+"""What a line may make of one argument."""
+EXPRESSIONS = tuple(form.format(name) for name in NAMES for form in FORMS)
 SHOWN_TESTS, HIDDEN_TESTS = 3, 9
 HELD_OUT_MODULUS = 4
 """One of this many right functions is held out."""
 
 Function: TypeAlias = tuple[str, ...]
-"""The expressions of its lines."""
-_TRIALS = tuple(Random("repairs").sample(range(1, 10), length) for length in (3, 4, 5, 5))
-
-
-def write_line(expression: str) -> str:
-    """The line as Python."""
-    return f"s = {expression}"
+"""The expression of each line."""
 
 
 def write_function(lines: Sequence[str]) -> str:
     """The whole function as Python."""
-    return "".join(["def f(s):\n", *(f"    {line}\n" for line in lines), "    return s\n"])
+    body = "".join(f"    {line}\n" for line in lines)
+    return f"def f({', '.join(NAMES)}):\n{body}    return [{', '.join(RESULTS)}]\n"
 
 
-def _value(function: Function, argument: Sequence[int]) -> list[int]:
-    value = [*argument]
-    for expression in function:
-        value = EXPRESSIONS[expression](value)
-    return value
+def _lines(function: Function) -> list[str]:
+    return [f"{name} = {expression}" for name, expression in zip(RESULTS, function, strict=True)]
 
 
-def _behaviour(function: Function) -> tuple[tuple[int, ...], ...]:
-    """Its results for lists without repeated numbers: functions of equal behaviour are equal."""
-    return tuple(tuple(_value(function, trial)) for trial in _TRIALS)
+def _value(expression: str, arguments: Sequence[int]) -> int:
+    values = dict(zip(NAMES, arguments, strict=True))
+    return FORMS[f"{{}}{expression[1:]}"](values[expression[0]])
 
 
-def _edits(function: Function) -> Iterator[Function]:
-    """All functions that differ from this one in one line."""
-    for number, line in enumerate(function):
-        for other in EXPRESSIONS:
-            if other != line:
-                yield (*function[:number], other, *function[number + 1 :])
+def _values(function: Function, arguments: Sequence[int]) -> list[int]:
+    return [_value(expression, arguments) for expression in function]
+
+
+def _report(arguments: Sequence[int], now: Sequence[int], wanted: Sequence[int]) -> str:
+    """What a test says of the results."""
+    given = " ".join(f"{name} {value}" for name, value in zip(NAMES, arguments, strict=True))
+    wrong = [f"{name} is {a}, not {b}" for name, a, b in zip(RESULTS, now, wanted, strict=True) if a != b]
+    return f"{given}: {', '.join(wrong) or 'right'}"
 
 
 def is_held_out(function: Function) -> bool:
-    """Whether a right function belongs to the evaluation, decided by what it does."""
-    return crc32(repr(_behaviour(function)).encode()) % HELD_OUT_MODULUS == 0
+    """Whether a right function belongs to the evaluation."""
+    return crc32("/".join(function).encode()) % HELD_OUT_MODULUS == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
     """A task's content."""
 
-    wrong: Function
     right: Function
+    line: int
+    """The wrong line, from 0."""
+    instead: str
+    """The expression that stands there."""
     tests: tuple[tuple[list[int], list[int]], ...]
     """Arguments and results, the shown ones first."""
 
+    @property
+    def wrong(self) -> Function:
+        """The function as it is shown."""
+        return (*self.right[: self.line], self.instead, *self.right[self.line + 1 :])
+
 
 def draw_repair(rng: Random, *, held_out: bool) -> Repair:
-    """A right function, a wrong one, and tests: the wrong one fails a shown test at least."""
+    """A right function, a wrong line, and tests: the wrong function fails a shown test at least."""
     while True:
-        right = tuple(rng.choice(list(EXPRESSIONS)) for _ in range(LINES))
-        wrong = rng.choice(list(_edits(right)))
-        if is_held_out(right) != held_out or _behaviour(wrong) == _behaviour(right):
-            continue
-        lengths = [rng.randint(MIN_LENGTH, MAX_LENGTH) for _ in range(SHOWN_TESTS + HIDDEN_TESTS)]
-        arguments = [rng.sample(range(1, 10), length) for length in lengths]
-        if any(_value(wrong, one) != _value(right, one) for one in arguments[:SHOWN_TESTS]):
-            return Repair(wrong=wrong, right=right, tests=tuple((one, _value(right, one)) for one in arguments))
+        right = tuple(rng.choice(EXPRESSIONS) for _ in RESULTS)
+        line, instead = rng.randrange(len(right)), rng.choice(EXPRESSIONS)
+        arguments = [rng.sample(range(1, 10), len(NAMES)) for _ in range(SHOWN_TESTS + HIDDEN_TESTS)]
+        fails = any(_value(instead, one) != _value(right[line], one) for one in arguments[:SHOWN_TESTS])
+        if fails and is_held_out(right) == held_out:
+            tests = tuple((one, _values(right, one)) for one in arguments)
+            return Repair(right=right, line=line, instead=instead, tests=tests)
 
 
 _ANSWER = re.compile(r"\s*([1-9])\s*:\s*(.+?)\s*")
@@ -139,7 +132,7 @@ async def repair_sandbox(bounds: SandboxBounds) -> AsyncIterator[Sandbox]:
 class Repairs(SingleTurnEnvironment):
     """Repair one line so that all tests pass; the reward is 1 or 0.
 
-    `teacher` tries edits in a random order and takes the first one that passes the first shown test: it is often wrong.
+    `teacher` looks at the first test that fails, and takes any expression that mends it: it is often wrong.
     """
 
     choose_by = "tests_passed/shown"
@@ -168,7 +161,7 @@ class Repairs(SingleTurnEnvironment):
     async def run(self, episode: Episode) -> None:
         """One answer, and the results of the repaired function in `episode.state["behaviour"]`."""
         task = episode.task
-        calls = [[argument] for argument, _ in task.answer["tests"]]
+        calls = [arguments for arguments, _ in task.answer["tests"]]
         found: list[Any] = [None] * len(calls)
         episode.state.update(form=False, behaviour=found)
         answer = await episode.agent.act(*task.prompt)
@@ -177,7 +170,7 @@ class Repairs(SingleTurnEnvironment):
             found = await self.calls.results(write_function(lines), "f", calls)
         episode.state.update(form=lines is not None, behaviour=found)
         shown = [*zip(calls, found, strict=True)][: task.info["shown"]]
-        report = [f"f({argument}) is {'an error' if one is None else one[0]}" for (argument,), one in shown]
+        report = [f"f{tuple(arguments)} is {'an error' if one is None else one[0]}" for arguments, one in shown]
         episode.state["feedback"] = "\n".join(report)
 
     def tests_passed(self, task: Task, state: Mapping[str, Any]) -> RewardResult:
@@ -189,30 +182,27 @@ class Repairs(SingleTurnEnvironment):
 
     def _task(self, split: str, number: int) -> Task:
         repair = draw_repair(Random(f"repairs/{split}/{number}"), held_out=split == "eval")
-        lines = [write_line(expression) for expression in repair.wrong]
-        changed = next(n for n in range(LINES) if repair.wrong[n] != repair.right[n])
-        shown = repair.tests[:SHOWN_TESTS]
-        report = [f"f({argument}) == {wanted}, is {_value(repair.wrong, argument)}" for argument, wanted in shown]
-        text = [*(f"{n}: {line}" for n, line in enumerate(lines, 1)), *report]
+        lines = _lines(repair.wrong)
+        text = [f"{n}: {line}" for n, line in enumerate(lines, 1)]
+        for arguments, wanted in repair.tests[:SHOWN_TESTS]:
+            text.append(_report(arguments, _values(repair.wrong, arguments), wanted))
         return Task(
             id=f"{split}-{number}",
             prompt=(user("\n".join(text)),),
             answer={
-                "line": f"{changed + 1}: {write_line(repair.right[changed])}",
-                "tests": [[argument, wanted] for argument, wanted in repair.tests],
+                "line": f"{repair.line + 1}: {_lines(repair.right)[repair.line]}",
+                "tests": [[arguments, wanted] for arguments, wanted in repair.tests],
             },
             info={"lines": lines, "shown": SHOWN_TESTS},
         )
 
     def _teach(self, messages: Sequence[Message], rng: Random) -> str:
-        lines = messages[0].content.splitlines()
-        wrong = tuple(line.partition(" = ")[2] for line in lines[:LINES])
-        argument, wanted = (ast.literal_eval(text) for text in re.findall(r"\[.*?\]", lines[LINES])[:2])
-        edits = [*_edits(wrong)]
-        rng.shuffle(edits)
-        chosen = next((one for one in edits if _value(one, argument) == wanted), edits[0])
-        number = next(n for n in range(LINES) if chosen[n] != wrong[n])
-        return f"{number + 1}: {write_line(chosen[number])}"
+        """Takes an expression that mends the first test that fails."""
+        test = next(line for line in messages[0].content.splitlines() if " not " in line)
+        *arguments, _, wanted = map(int, re.findall(r"-?\d+", test))
+        name = test.partition(": ")[2][0]
+        fitting = [one for one in EXPRESSIONS if _value(one, arguments) == wanted]
+        return f"{RESULTS.index(name) + 1}: {name} = {rng.choice(fitting)}"
 
 
 def _is(result: Any, wanted: list[int]) -> bool:

@@ -19,6 +19,7 @@ import jinja2
 
 from wanderlust.errors import PolicyFailure, one_line
 from wanderlust.openai_types import message_to_template, tool_to_wire
+from wanderlust.policies.streaming_text import cut_at_stops
 from wanderlust.policies.tool_formats.tagged_json import LFM, ToolCallFormat, call_id, recognize_format
 from wanderlust.types import Message, Tool, ToolCall, assistant, user
 
@@ -169,16 +170,21 @@ class Renderer:
         """Render an answer that was not sampled, with the end-of-turn id."""
         return (*self.encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
 
-    def parse_answer(self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
-        """Decode sampled ids to a message, without the end-of-turn id.
+    def parse_answer(
+        self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0, stops: Sequence[str] = ()
+    ) -> Message:
+        """Decode sampled ids to a message, without the end-of-turn id, cut before the first of the `stops`.
 
         With tools, calls are parsed where the template's call format is known; `turn` keys their ids.
         """
-        body = ids[:-1] if ids and ids[-1] in self.end_ids else ids
-        text = self._decode(tuple(body))
+        text = cut_at_stops(self.answer_text(ids), stops)
         return (
             self.tool_call_format.parse(text, tools, turn=turn) if tools and self.tool_call_format else assistant(text)
         )
+
+    def answer_text(self, ids: Sequence[int]) -> str:
+        """Decode sampled ids, without the end-of-turn id."""
+        return self._decode(tuple(ids[:-1] if ids and ids[-1] in self.end_ids else ids))
 
     def text(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, asks: bool = True) -> str:
         """Render the conversation by the model's template; `asks` opens the assistant's turn.

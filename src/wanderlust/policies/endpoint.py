@@ -9,10 +9,11 @@ import resource
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from io import BytesIO
 from random import Random
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -22,7 +23,7 @@ from wanderlust.conversation_graph import draw_name
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, one_line
 from wanderlust.openai_types import message_to_wire, parse_chat_completion, tool_to_wire
 from wanderlust.policies.refusals import Refusal, Trial, parse_refusal
-from wanderlust.types import Completion, Message, Tool
+from wanderlust.types import AnswerOptions, Completion, Message, OnText, Tool
 
 GROWTH = 1 / 16
 """Growth of the limit after a window, as a share of the limit."""
@@ -271,8 +272,10 @@ def _safe(url: URL) -> URL:
 class Endpoint(HttpConnection):
     """Answer by calling `URL/chat/completions`; the request's seed comes from the key and the turn.
 
-    Connections, retries and failures are those of `HttpConnection`.
+    Connections, retries and failures are those of `HttpConnection`. Images are sent as they are.
     """
+
+    accepts_images: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -315,16 +318,21 @@ class Endpoint(HttpConnection):
         """Ask the endpoint; `usage` is what it reported."""
         return await self._answer(messages, tools, key=key)
 
-    async def complete_with_format(
+    def unsupported_option(self, options: AnswerOptions) -> str:
+        """As in SupportsOptions: all are sent; that the endpoint obeys them is not guaranteed."""
+        return ""
+
+    async def complete_with_options(
         self,
-        response_format: Mapping[str, Any],
+        options: AnswerOptions,
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         *,
         key: str = "",
+        on_text: OnText | None = None,
     ) -> Completion:
-        """Ask for an answer in a `response_format`; that the endpoint obeys it is not guaranteed."""
-        return await self._answer(messages, tools, key=key, response_format=response_format)
+        """Send the options with the request; the endpoint's refusal of one is a PolicyFailure."""
+        return await self._answer(messages, tools, key=key, options=options)
 
     def release(self, key: str) -> None:
         """Forget the conversation `key`."""
@@ -336,7 +344,7 @@ class Endpoint(HttpConnection):
         tools: Sequence[Tool],
         *,
         key: str,
-        response_format: Mapping[str, Any] | None = None,
+        options: AnswerOptions | None = None,
     ) -> Completion:
         draw = draw_name(key, messages)
         drawn = sha256(draw.encode()).digest()
@@ -344,11 +352,13 @@ class Endpoint(HttpConnection):
             **self._body,
             "tools": [tool_to_wire(tool) for tool in tools] or None,
             "seed": int.from_bytes(drawn[:4]) >> 1,
-            "response_format": response_format,
             **self._extra,
         }
+        if options is not None:
+            body |= options_to_wire(options, most_tokens=body.get("max_tokens"))
         request = _ChatRequest(self, messages, body)
-        done = await self.ask(self.url, request.encode(), draw=draw, read=parse_chat_completion, adapt=request.adapt)
+        read = partial(parse_chat_completion, details=options is not None and (options.logprobs or bool(options.stop)))
+        done = await self.ask(self.url, request.encode(), draw=draw, read=read, adapt=request.adapt)
         if (tokens := done.tokens) is None:
             return done
         before = self._read.get(key, ())
@@ -357,6 +367,22 @@ class Endpoint(HttpConnection):
             self._read[key] = (*tokens.prompt, *tokens.completion)
         offset = len(before) if goes_on else 0  # a prompt that extends the turn before is told by its new part alone
         return replace(done, tokens=replace(tokens, prompt=tokens.prompt[offset:], offset=offset))
+
+
+def options_to_wire(options: AnswerOptions, *, most_tokens: int | None = None) -> dict[str, Any]:
+    """Render options as fields of a chat completion's request; `most_tokens` bounds the answer in any case."""
+    wire: dict[str, Any] = {"response_format": options.response_format, "stop": list(options.stop) or None}
+    if options.tool_name:
+        wire["tool_choice"] = {"type": "function", "function": {"name": options.tool_name}}
+    elif options.tool_choice != "auto":
+        wire["tool_choice"] = options.tool_choice
+    if not options.parallel_tool_calls:
+        wire["parallel_tool_calls"] = False
+    if options.logprobs:
+        wire |= {"logprobs": True, "top_logprobs": options.top_logprobs or None}
+    if options.max_tokens is not None:
+        wire["max_tokens"] = options.max_tokens if most_tokens is None else min(options.max_tokens, most_tokens)
+    return {name: value for name, value in wire.items() if value is not None}
 
 
 class _ChatRequest:

@@ -61,6 +61,17 @@ class DecodedText:
         self._before = self.decode(ids[self._from : until])
 
 
+def first_stop(text: str, stops: Sequence[str]) -> str:
+    """The stop text that comes first in `text`; empty where none is in it."""
+    return min((stop for stop in stops if stop in text), key=text.find, default="")
+
+
+def cut_at_stops(text: str, stops: Sequence[str]) -> str:
+    """The text up to the first of the stop texts."""
+    stop = first_stop(text, stops)
+    return text[: text.find(stop)] if stop else text
+
+
 class StopTexts:
     """Finds the first of some texts in growing ids; every call decodes and searches what is new."""
 

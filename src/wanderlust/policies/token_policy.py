@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from wanderlust.conversation_graph import draw_name, seat_of_key
 from wanderlust.errors import PolicyFailure
-from wanderlust.policies.base import SampledTokens, Sampler, SamplingOptions, derive_key
+from wanderlust.policies.base import OnTokens, SampledTokens, Sampler, SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.types import Completion, Message, Tokens, Tool
+from wanderlust.policies.streaming_text import StreamingText, first_stop
+from wanderlust.types import (
+    AnswerDetails,
+    AnswerOptions,
+    Completion,
+    Message,
+    OnText,
+    TokenLogprob,
+    Tokens,
+    Tool,
+)
 
 NOT_SAMPLED = "not_sampled"
 """Finish of an answer that the policy did not sample itself."""
+HONOURED_OPTIONS = frozenset({"stop", "max_tokens", "logprobs"})
+"""Fields of AnswerOptions that sampling tokens can honour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,9 @@ class TokenPolicy:
     were read and sampled there. Draws depend on `seed`, the key and the turn alone.
     """
 
+    streams: ClassVar[bool] = False
+    """Whether the sampler reports tokens while it samples."""
+
     def __init__(self, sampler: Sampler, renderer: Renderer, sampling: SamplingOptions | None = None, *, seed: int = 0):
         self.sampler, self.renderer, self.seed = sampler, renderer, seed
         self.sampling = sampling or SamplingOptions()
@@ -81,26 +96,65 @@ class TokenPolicy:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Sample an answer. ContextFull when the conversation does not fit the model, PolicyFailure for an engine's."""
-        return await self._sample_turn(self.sampler.sample, messages, tools, key=key)
+        return await self._sample_turn(AnswerOptions(), messages, tools, key=key)
+
+    def unsupported_option(self, options: AnswerOptions) -> str:
+        """As in SupportsOptions: what the sampler does itself is honoured, and nothing is forced on the model."""
+        return next((name for name in options.changed if name not in HONOURED_OPTIONS), "")
+
+    async def complete_with_options(
+        self,
+        options: AnswerOptions,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        key: str = "",
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """Sample an answer that ends where the options say; its ids are those that were sampled.
+
+        `on_text` is called while tokens are sampled if `streams`, else once at the end.
+        """
+        if name := self.unsupported_option(options):
+            raise PolicyFailure(f"a policy that samples tokens cannot honour {name}")
+        if on_text is None or not self.streams:
+            return await self._sample_turn(options, messages, tools, key=key)
+        renderer = self.renderer
+        call_format = renderer.tool_call_format if tools else None
+        text = StreamingText(
+            renderer.tokenizer.decode, ends=renderer.end_ids, stops=options.stop, tool_call_format=call_format
+        )
+
+        def read(ids: Sequence[int], _: Sequence[float]) -> None:
+            if piece := text.advance(ids):
+                on_text(piece)
+
+        return await self._sample_turn(options, messages, tools, key=key, on_tokens=read)
+
+    def count_tokens(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
+        """Tokens of the whole context, as the model would read it."""
+        return len(self.renderer.start(messages, tools))
 
     async def _sample_turn(
         self,
-        sample: Callable[..., Awaitable[SampledTokens]],
+        options: AnswerOptions,
         messages: Sequence[Message],
         tools: Sequence[Tool],
         *,
         key: str,
+        on_tokens: OnTokens | None = None,
     ) -> Completion:
-        """Sample an answer by `sample`, which takes the arguments of `Sampler.sample`."""
         talk, new = self._open(messages, tools, key=key)
         offset, talk.busy = len(talk.ids), True
         draws = derive_key(self.seed, draw_name(key, messages))
+        sampling = self._sampling_of(options)
         with ExitStack() as undo:
             undo.callback(self.release, key)  # after a failure nobody knows how far the engine came
-            sampled = await sample([*talk.ids, *new], self.sampling, key=draws, session=key)
+            reports: dict[str, Any] = {} if on_tokens is None else {"on_tokens": on_tokens}
+            sampled = await self.sampler.sample([*talk.ids, *new], sampling, key=draws, session=key, **reports)
             undo.pop_all()
         talk.busy = False
-        message = self.renderer.parse_answer(sampled.ids, tools, turn=len(messages))
+        message = self.renderer.parse_answer(sampled.ids, tools, turn=len(messages), stops=options.stop)
         closed = sampled.ids[-1] in self.renderer.end_ids
         talk.append(new, [*messages, message], sampled.ids, closed=closed)
         tokens = Tokens(
@@ -112,7 +166,28 @@ class TokenPolicy:
         )
         usage = {"prompt_tokens": offset + len(new), "completion_tokens": len(sampled.ids)}
         finish = "tool_calls" if message.tool_calls and sampled.finish == "stop" else sampled.finish
-        return Completion(message=message, finish=finish, tokens=tokens, usage=usage)
+        details = self._details(options, sampled)
+        return Completion(message=message, finish=finish, tokens=tokens, usage=usage, details=details)
+
+    def _sampling_of(self, options: AnswerOptions) -> SamplingOptions:
+        """The policy's own sampling with the ends that the options add."""
+        sampling = self.sampling
+        if options.stop:
+            sampling = replace(sampling, stop=(*sampling.stop, *options.stop))
+        if options.max_tokens is not None and options.max_tokens < sampling.max_tokens:
+            sampling = replace(sampling, max_tokens=options.max_tokens)
+        return sampling
+
+    def _details(self, options: AnswerOptions, sampled: SampledTokens) -> AnswerDetails | None:
+        if not (options.stop or options.logprobs):
+            return None
+        stop = first_stop(self.renderer.answer_text(sampled.ids), options.stop)
+        pairs = zip(sampled.ids, sampled.logprobs, strict=True) if options.logprobs else ()
+        decode = self.renderer.tokenizer.decode
+        return AnswerDetails(
+            stop=stop,
+            logprobs=tuple(TokenLogprob(text=str(decode([token])), logprob=logprob) for token, logprob in pairs),
+        )
 
     def force_answer(self, messages: Sequence[Message], answer: Message, *, key: str) -> Completion:
         """Append a given answer as if it had been sampled; the conversation continues from there.
@@ -138,6 +213,8 @@ class TokenPolicy:
         self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str
     ) -> tuple[_Conversation, tuple[int, ...]]:
         """Find the conversation under `key`, or start one, and render the ids that it reads next."""
+        if any(message.images for message in messages):
+            raise PolicyFailure("a message with an image, and this model reads text alone")
         talk = self._conversations.get(key) if key else None
         if talk is not None and talk.busy:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")

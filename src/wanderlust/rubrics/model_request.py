@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -23,7 +23,7 @@ import msgspec
 from wanderlust.agent import release_conversation
 from wanderlust.errors import Failure, RubricFailure, StoreError, UsageError, boundary, one_line
 from wanderlust.rubrics.parsing import scan_json
-from wanderlust.types import Completion, Message, Policy, SupportsResponseFormat, assistant, user
+from wanderlust.types import AnswerOptions, Completion, Message, Policy, SupportsOptions, assistant, user
 
 MAX_CACHED_RESPONSES = 100_000
 """Responses in memory; the oldest are dropped first."""
@@ -195,7 +195,7 @@ class JudgeClient:
             cache=JudgeResponseCache() if cache is None else cache,
             attempts=attempts,
             timeout=timeout,
-            response_format=response_format if isinstance(policy, SupportsResponseFormat) else None,
+            response_format=response_format if _takes_format(policy, response_format) else None,
             _locks=WeakValueDictionary(),
         )
 
@@ -259,6 +259,13 @@ class JudgeClient:
         return parse(found)
 
 
+def _takes_format(policy: Policy, response_format: Mapping[str, Any] | None) -> TypeGuard[SupportsOptions]:
+    """Whether there is a format, and the policy can be held to it."""
+    if response_format is None or not isinstance(policy, SupportsOptions):
+        return False
+    return not policy.unsupported_option(AnswerOptions(response_format=response_format))
+
+
 async def complete_within(
     policy: Policy,
     messages: Sequence[Message],
@@ -273,8 +280,9 @@ async def complete_within(
     try:
         async with asyncio.timeout(seconds):
             with boundary(failure):
-                if response_format is not None and isinstance(policy, SupportsResponseFormat):
-                    return await policy.complete_with_format(response_format, messages, key=key)
+                if _takes_format(policy, response_format):
+                    options = AnswerOptions(response_format=response_format)
+                    return await policy.complete_with_options(options, messages, key=key)
                 return await policy.complete(messages, key=key)
     except TimeoutError as error:
         raise failure(f"no {what} within {seconds:g} seconds", transient=True) from error

@@ -1,29 +1,31 @@
-"""OpenAI's API over the seats of one episode: every request of a program is a recorded, bounded turn."""
+"""The APIs of OpenAI, Anthropic and Google over the seats of one episode: each request is a recorded, bounded turn."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import re
+from collections.abc import Collection, Mapping
 from functools import partial
-from itertools import count
 from typing import Any
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
 from wanderlust.agent import Agent
-from wanderlust.errors import StopEpisode, UsageError, WanderlustError, one_line
-from wanderlust.serving.chat_api import SeatRequest, parse_seat_request, render_chat_completion
+from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary, one_line
+from wanderlust.serving.anthropic_api import MessagesDialect
+from wanderlust.serving.chat_api import ChatDialect
+from wanderlust.serving.dialect import Dialect, JsonObject, OnPiece, SeatRequest, Style
+from wanderlust.serving.gemini_api import GenerateDialect
 from wanderlust.serving.http_response import HttpResponse, ResponseStream, error_response
-from wanderlust.serving.responses_api import (
-    parse_responses_request,
-    previous_response_id,
-    render_response,
-)
-from wanderlust.serving.seat_stream import ChatEvents, OnPiece, ResponseEvents, TurnStream, failure_response
-from wanderlust.types import Message, Turn
+from wanderlust.serving.model_lists import render_model, render_models
+from wanderlust.serving.responses_api import ResponsesDialect, StoredResponse
+from wanderlust.serving.seat_stream import TurnStream, failure_response
+from wanderlust.types import OnText, Turn
 
 MAX_WAITING_SEAT_REQUESTS = 64
 """Concurrent requests of one episode."""
+_GENERATE = re.compile(r"/models/([^:]+):(generateContent|streamGenerateContent|countTokens)")
 
 
 class AgentAPI:
@@ -39,89 +41,156 @@ class AgentAPI:
         self.agents, self.ignored_options = agents, frozenset(ignored_options)
         self.episode_over = asyncio.Event()
         """Set when a limit or a failure has ended the episode; from then on every request is refused."""
-        self._has_instructions: dict[str, bool] = {}
-        self._turns: dict[str, int] = {}
-        """Index of the turn by the id of its answer."""
-        self._requests = count(1)
-        self._waiting = 0
+        self._chat, self._responses = ChatDialect(self.ignored_options), ResponsesDialect(self.ignored_options)
+        self._messages, self._generate = MessagesDialect(self.ignored_options), GenerateDialect(self.ignored_options)
+        self._waiting = self._requests = 0
 
-    async def chat(self, body: Mapping[str, Any], on_piece: OnPiece | None = None) -> dict[str, Any]:
-        """Take a turn as a chat completion. Raises UsageError for the request, StopEpisode and failures of the seat.
+    async def chat(self, body: Mapping[str, Any]) -> JsonObject:
+        """Take a turn as a chat completion. Raises UsageError for the request, StopEpisode and failures of the seat."""
+        return await self._whole(self._chat, body)
 
-        `on_piece` gets the text as the policy writes it, where it can.
-        """
-        request = parse_seat_request(body, self.ignored_options)
-        agent = self._seat(request.model)
-        id = f"{agent.key}/{next(self._requests)}"
-        turn = await self._turn(agent, request, id=id, on_piece=on_piece)
-        return render_chat_completion(turn, id=id, model=request.model)
-
-    async def respond(self, body: Mapping[str, Any], on_piece: OnPiece | None = None) -> dict[str, Any]:
+    async def respond(self, body: Mapping[str, Any]) -> JsonObject:
         """Take a turn as a response. Raises as `chat` does."""
-        named, before = previous_response_id(body), list[Message]()
-        if named is not None:
-            if named not in self._has_instructions:
-                raise UsageError(f"there is no response {one_line(named)!r} in this episode")
-            trajectory = self.agents[named.split("_", 2)[2]].trajectory
-            # without the instructions of that request
-            before = trajectory.conversation(self._turns[named])[self._has_instructions[named] :]
-        request = parse_responses_request(body, before, ignored=self.ignored_options)
-        agent = self._seat(request.model)
-        id = f"resp_{next(self._requests)}_{agent.trajectory.seat}"
-        turn = await self._turn(agent, request, id=id, on_piece=on_piece)
-        self._has_instructions[id] = request.has_instructions
-        return render_response(turn, id=id, model=request.model, request=body)
+        return await self._whole(self._responses, body)
 
-    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse | ResponseStream:
-        """Answer an HTTP request below `/v1`; never raises for a bad request. `prefer` is ignored."""
-        if method == "GET" and path == "/models":
-            models = [{"id": seat, "object": "model", "created": 0, "owned_by": "wanderlust"} for seat in self.agents]
-            return HttpResponse(200, msgspec.json.encode({"object": "list", "data": models}))
-        if method != "POST" or path not in ("/chat/completions", "/responses"):
-            return error_response(404, f"there is no {method} {one_line(path)} here", code="not_found")
-        if self._waiting >= MAX_WAITING_SEAT_REQUESTS:
-            return error_response(
-                429,
-                f"more than {MAX_WAITING_SEAT_REQUESTS} requests of one episode at once",
-                code="busy",
-                retryable=True,
-            )
+    async def chat_events(self, body: Mapping[str, Any]) -> list[JsonObject]:
+        """Take a turn as a chat completion, and render the chunks of a stream."""
+        return await self._all_events(self._chat, body)
+
+    async def respond_events(self, body: Mapping[str, Any]) -> list[JsonObject]:
+        """Take a turn as a response, and render the events of a stream."""
+        return await self._all_events(self._responses, body)
+
+    async def answer(
+        self, method: str, path: str, body: bytes, *, prefer: str = "", style: Style = "openai"
+    ) -> HttpResponse | ResponseStream:
+        """Answer an HTTP request to a path below the API's version; never raises for a bad request.
+
+        The path may have a query. `prefer` is ignored. `style` is the form of lists and of errors in paths that several
+        APIs have.
+        """
         try:
-            return await self._answer(parse_json_body(body), chatting=path == "/chat/completions")
+            if method == "POST":
+                return await self._post(path, body, style)
+            path = path.partition("?")[0]
+            if (found := self._stored_or_listed(method, path, style)) is not None:
+                return HttpResponse(200, msgspec.json.encode(found))
         except WanderlustError as error:
-            return failure_response(error)
+            return failure_response(error, style)
+        return error_response(404, f"there is no {method} {one_line(path)} here", code="not_found", style=style)
 
-    async def _answer(self, data: Mapping[str, Any], *, chatting: bool) -> HttpResponse | ResponseStream:
-        take = partial(self._counted, self.chat if chatting else self.respond, data)
-        if data.get("stream"):
-            return await TurnStream(take, ChatEvents(data) if chatting else ResponseEvents(data)).begin()
-        return HttpResponse(200, msgspec.json.encode(await take(None)))
-
-    async def _counted(
-        self, take: Callable[..., Awaitable[dict[str, Any]]], data: Mapping[str, Any], on_piece: OnPiece | None
-    ) -> dict[str, Any]:
-        self._waiting += 1
+    async def _post(self, target: str, body: bytes, style: Style) -> HttpResponse | ResponseStream:
+        path, _, query = target.partition("?")
+        dialects: Mapping[str, tuple[Dialect, Style]] = {
+            "/chat/completions": (self._chat, "openai"),
+            "/responses": (self._responses, "openai"),
+            "/messages": (self._messages, "anthropic"),
+            "/messages/count_tokens": (self._messages, "anthropic"),
+        }
+        generate, fields = _GENERATE.fullmatch(path), {}
+        dialect: Dialect
+        if generate is not None:
+            dialect, style = self._generate, "google"
+            fields = {"model": unquote(generate[1]), "stream": generate[2] == "streamGenerateContent"}
+        elif path in dialects:
+            dialect, style = dialects[path]
+        elif path == "/completions":
+            raise UsageError("a recorded seat holds conversations: use /chat/completions, not /completions")
+        else:
+            return error_response(404, f"there is no POST {one_line(path)} here", code="not_found", style=style)
+        if self._waiting >= MAX_WAITING_SEAT_REQUESTS:
+            why = f"more than {MAX_WAITING_SEAT_REQUESTS} requests of one episode at once"
+            return error_response(429, why, code="busy", retryable=True, style=style)
         try:
-            return await take(data, on_piece)
+            data = parse_json_body(body) | fields
+            if path.endswith(("/count_tokens", ":countTokens")):
+                return HttpResponse(200, msgspec.json.encode(self._count(dialect, data)))
+            if not data.get("stream"):
+                return HttpResponse(200, msgspec.json.encode(await self._whole(dialect, data)))
+            id, request, agent = self._read(dialect, data)
+            if generate is not None and parse_qs(query).get("alt") != ["sse"]:
+                raise UsageError("streamGenerateContent answers as server-sent events: add ?alt=sse to the path")
+            take = partial(self._take, agent, request)
+            return await TurnStream(take, dialect.events(id, request), style).begin()
+        except WanderlustError as error:
+            return failure_response(error, style)
+
+    async def _whole(self, dialect: Dialect, body: Mapping[str, Any]) -> JsonObject:
+        id, request, agent = self._read(dialect, body)
+        return dialect.whole(id, request, await self._take(agent, request, None))
+
+    async def _all_events(self, dialect: Dialect, body: Mapping[str, Any]) -> list[JsonObject]:
+        id, request, agent = self._read(dialect, body)
+        turns, events = await self._take(agent, request, None), dialect.events(id, request)
+        return [*events.opening(), *events.rest(turns)]
+
+    def _read(self, dialect: Dialect, body: Mapping[str, Any]) -> tuple[str, SeatRequest, Agent]:
+        """The request, its answer's id and the seat that it is for."""
+        request = dialect.parse(body)
+        agent = self._seat(request.model)
+        self._requests += 1
+        seat = f"{self._requests - 1}_{agent.trajectory.seat}"
+        id = f"{dialect.id_prefix}{seat}" if dialect.id_prefix else f"{agent.key}/{self._requests}"
+        return id, request.fit(agent.policy, self.ignored_options), agent
+
+    def _count(self, dialect: Dialect, body: Mapping[str, Any]) -> JsonObject:
+        """Tokens of a request's context. UsageError where the policy cannot tell."""
+        inner = body.get("generateContentRequest")
+        request = dialect.parse(inner if isinstance(inner, Mapping) else body)
+        count = getattr(self._seat(request.model).policy, "count_tokens", None)
+        if count is None:
+            raise UsageError("the policy of this seat cannot count tokens")
+        with boundary(PolicyFailure):
+            tokens = count(request.messages, request.tools)
+        return {"totalTokens": tokens} if dialect is self._generate else {"input_tokens": tokens}
+
+    def _stored_or_listed(self, method: str, path: str, style: Style) -> JsonObject | None:
+        """What a GET or DELETE of a path gives; None where there is nothing."""
+        kind, _, rest = path.removeprefix("/").partition("/")
+        if kind == "models" and method == "GET":
+            return render_model(unquote(rest), [*self.agents], style) if rest else render_models([*self.agents], style)
+        if kind != "responses":
+            return None
+        id, _, part = unquote(rest).partition("/")
+        stored = self._responses.get(id)
+        if stored is None or part not in ("", "input_items"):
+            return None
+        if method == "DELETE" and not part:
+            self._responses.delete(id)
+            return {"id": id, "object": "response", "deleted": True}
+        if method != "GET":
+            return None
+        return _input_items(stored) if part else stored.answer
+
+    async def _take(self, agent: Agent, request: SeatRequest, on_piece: OnPiece | None) -> list[Turn]:
+        """Take the turns of a request, one for each answer that it wants, all at once."""
+        self._waiting += 1
+        said = [None if on_piece is None else partial(on_piece, number) for number in range(request.answers)]
+        try:
+            turns = (self._turn(agent, request, on_text=on_text) for on_text in said)
+            ended = await asyncio.gather(*turns, return_exceptions=True)
+            if failures := [one for one in ended if isinstance(one, BaseException)]:
+                raise failures[0]
+            return [one for one in ended if isinstance(one, Turn)]
         finally:
             self._waiting -= 1
 
-    async def _turn(self, agent: Agent, request: SeatRequest, *, id: str, on_piece: OnPiece | None) -> Turn:
-        """Take a turn, whose answer has this id."""
+    async def _turn(self, agent: Agent, request: SeatRequest, *, on_text: OnText | None) -> Turn:
         if self.episode_over.is_set():
             await asyncio.sleep(0)  # a program that repeats the request for ever must not block the event loop
             reasons = (str(a.interruption) for a in self.agents.values() if a.interruption is not None)
             raise StopEpisode(next(reasons, "ended"))
-        on_text = None if on_piece is None else partial(on_piece, id)
         try:
             await agent.act_with_context(
-                request.messages, request.tools, response_format=request.response_format, on_text=on_text
+                request.messages,
+                request.tools,
+                options=request.options if request.options.changed else None,
+                on_text=on_text,
             )
         except WanderlustError:
             self.episode_over.set()
             raise
-        self._turns[id] = len(agent.trajectory.turns) - 1  # nothing was awaited since the turn was recorded
-        return agent.trajectory.turns[-1]
+        return agent.trajectory.turns[-1]  # nothing was awaited since the turn was recorded
 
     def _seat(self, model: str) -> Agent:
         if model in self.agents:
@@ -129,6 +198,12 @@ class AgentAPI:
         if len(self.agents) > 1:
             raise UsageError(f"there is no model {one_line(model)!r}; there are {', '.join(self.agents)}")
         return next(iter(self.agents.values()))
+
+
+def _input_items(stored: StoredResponse) -> JsonObject:
+    items = stored.input_items[::-1]  # the latest first, as this route orders them by default
+    ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": items, "has_more": False, **ends}
 
 
 def parse_json_body(body: bytes) -> dict[str, Any]:

@@ -6,8 +6,9 @@ Programs in any language can be agents of an episode. There is no encryption.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Protocol, Self
 
@@ -15,6 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from wanderlust.errors import UsageError
+from wanderlust.serving.dialect import Style
 from wanderlust.serving.http_response import HttpResponse, ResponseStream, error_response
 
 MAX_REQUEST_BYTES = 16 * 2**20
@@ -43,21 +45,64 @@ def url_of(runner: web.AppRunner) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def endpoint_variables(url: str, key: str) -> dict[str, str]:
+    """Environment variables by which the SDKs of OpenAI, Anthropic and Google find the server under this URL.
+
+    The base URL of OpenAI's has `/v1`, as its SDKs expect; the server takes all of them with it and without.
+    """
+    root = url.removesuffix(API_PREFIX)
+    return {
+        "OPENAI_BASE_URL": url,
+        "OPENAI_API_KEY": key,
+        "ANTHROPIC_BASE_URL": root,
+        "ANTHROPIC_API_KEY": key,
+        "GOOGLE_GEMINI_BASE_URL": root,
+        "GEMINI_API_KEY": key,
+    }
+
+
 class RequestHandler(Protocol):
     """Handles the requests with one API key: an `AgentAPI` or a `ModelAPI`."""
 
-    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse | ResponseStream:
-        """Answer a request to a path below `/v1`, with its `Prefer` header; never raises for a bad request."""
+    async def answer(
+        self, method: str, path: str, body: bytes, *, prefer: str = "", style: Style = "openai"
+    ) -> HttpResponse | ResponseStream:
+        """Answer a request to a path below the API's version, with its query; never raises for a bad request.
+
+        `prefer` is its `Prefer` header, and `style` the form that its client understands.
+        """
         ...
+
+
+def path_below_version(path: str) -> str:
+    """The path without `/v1`, `/v1beta` and the like, however often a client puts it there."""
+    return _VERSIONS.sub("", path)
+
+
+_VERSIONS = re.compile(r"^(/v1(alpha|beta)?\d*(?=/|$))+")
+
+
+def read_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """The API key of a request, wherever the SDKs of OpenAI, Anthropic and Google put it; empty where there is none."""
+    bearer = headers.get("Authorization", "").removeprefix("Bearer ")
+    return (bearer or headers.get("x-api-key") or headers.get("x-goog-api-key") or query.get("key") or "").strip()
+
+
+def recognize_style(path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Style:
+    """Whose client sends a request, by its path and its headers."""
+    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in query or ":" in path:
+        return "google"
+    anthropic = "x-api-key" in headers or "anthropic-version" in headers or path.startswith("/messages")
+    return "anthropic" if anthropic else "openai"
 
 
 class AgentServer:
     """`async with AgentServer() as server, server.serving(handler) as key: ...` answers under `server.url`.
 
-    Serves chat completions and responses, whole and as server-sent events, and lists the models. A key is valid only
-    while its episode lasts; others are refused. A request whose program hangs up is dropped, and no turn is recorded.
-    Entered more than once, it is one server that ends with the last exit. There is no encryption, so it listens on
-    this machine alone unless `host` is set. `GET /health` needs no key.
+    Serves the APIs of OpenAI, Anthropic and Google that a handler knows, whole and as server-sent events. A key is
+    valid only while its episode lasts; others are refused. A request whose program hangs up is dropped, and no turn is
+    recorded. Entered more than once, it is one server that ends with the last exit. There is no encryption, so it
+    listens on this machine alone unless `host` is set. `GET /health` needs no key.
     """
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, grace: float = 0.1):
@@ -72,6 +117,10 @@ class AgentServer:
         """Base URL for programs; only inside of the block."""
         assert self._starting is not None, "the server is not running"
         return f"{url_of(self._starting.result())}{API_PREFIX}"
+
+    def variables(self, key: str) -> dict[str, str]:
+        """`endpoint_variables` of this server; inside of the block."""
+        return endpoint_variables(self.url, key)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
@@ -110,20 +159,22 @@ class AgentServer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":
             return web.Response()
-        handler = self._handlers.get(request.headers.get("Authorization", "").removeprefix("Bearer ").strip())
+        handler = self._handlers.get(read_key(request.headers, request.query))
+        path = path_below_version(request.rel_url.raw_path)
+        style = recognize_style(path, request.headers, request.query)
         reply: HttpResponse | ResponseStream
         if handler is None:
             why = "no episode has this API key, nor has a model: it is wrong, or over"
-            reply = error_response(401, why, code="invalid_api_key")
+            reply = error_response(401, why, code="invalid_api_key", style=style)
         else:
-            path, prefer = request.path.removeprefix(API_PREFIX), request.headers.get("Prefer", "")
             try:
                 body = await request.read()
             except web.HTTPRequestEntityTooLarge:
                 why = f"a request of more than {MAX_REQUEST_BYTES} bytes"
-                reply = error_response(413, why, code="request_too_large")
+                reply = error_response(413, why, code="request_too_large", style=style)
             else:
-                reply = await handler.answer(request.method, path, body, prefer=prefer)
+                target, prefer = f"{path}?{request.rel_url.raw_query_string}", request.headers.get("Prefer", "")
+                reply = await handler.answer(request.method, target, body, prefer=prefer, style=style)
         if isinstance(reply, HttpResponse):
             return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})

@@ -18,17 +18,18 @@ from wanderlust.errors import ContextFull, PolicyFailure, UsageError, Wanderlust
 from wanderlust.openai_types import DeclaredTool, parse_request
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.streaming_text import StreamingText
+from wanderlust.policies.streaming_text import StreamingText, cut_at_stops
 from wanderlust.serving.agent_api import parse_json_body
-from wanderlust.serving.chat_api import (
+from wanderlust.serving.dialect import Style
+from wanderlust.serving.http_response import HttpResponse, ResponseStream, Send, error_response
+from wanderlust.serving.model_requests import (
     ChatCompletionRequest,
     Prompt,
     RequestOptions,
     parse_chat_completion_request,
     parse_completion_request,
 )
-from wanderlust.serving.http_response import HttpResponse, ResponseStream, Send, error_response
-from wanderlust.serving.streaming import Choice, WireFormat, cut_at_stops
+from wanderlust.serving.streaming import Choice, WireFormat
 from wanderlust.types import Message, Tool, assistant, decode_arguments
 
 PREFIX_CACHE_ENTRIES = 32
@@ -172,8 +173,11 @@ class ModelAPI:
         self._count = self._live = 0
         self._loading = asyncio.Lock()
 
-    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse | ResponseStream:
-        """Answer an HTTP request below `/v1`; never raises for a bad request."""
+    async def answer(
+        self, method: str, path: str, body: bytes, *, prefer: str = "", style: Style = "openai"
+    ) -> HttpResponse | ResponseStream:
+        """Answer an HTTP request below `/v1`; never raises for a bad request. `style` is that of errors."""
+        path = path.partition("?")[0]
         if method == "GET" and path == "/models":
             cards = []
             for model in self.models.values():

@@ -14,8 +14,6 @@ from typing import Any, Self
 
 from wanderlust.agent import Agent
 from wanderlust.serving.agent_api import AgentAPI
-from wanderlust.serving.chat_api import render_chat_chunks
-from wanderlust.serving.responses_api import render_response_events
 
 _ABSENT = frozenset(
     {"annotations", "audio", "completion_tokens_details", "content", "error", "function_call", "incomplete_details"}
@@ -106,14 +104,12 @@ class Completions:
         """Take one recorded turn of the seat; sampling options are ignored, as the policy decides them.
 
         Returns a JsonRecord, or a ChunkStream of them with `stream=True`. Raises StopEpisode at the seat's limits,
-        PolicyFailure where the policy fails, UsageError for several choices and for content that is no text.
+        PolicyFailure where the policy fails, UsageError for what the policy cannot do.
         """
         body = _plain(request)
-        answer = await self._agent_api.chat(body)
-        if not body.get("stream"):
-            return JsonRecord.of(answer)
-        wanted = body.get("stream_options") or {}
-        return ChunkStream(render_chat_chunks(answer, usage=bool(wanted.get("include_usage"))))
+        if body.get("stream"):
+            return ChunkStream(await self._agent_api.chat_events(body))
+        return JsonRecord.of(await self._agent_api.chat(body))
 
 
 class Responses:
@@ -125,8 +121,9 @@ class Responses:
     async def create(self, **request: Any) -> Any:
         """Like `Completions.create`, for responses; `previous_response_id` works."""
         body = _plain(request)
-        answer = await self._agent_api.respond(body)
-        return ChunkStream(render_response_events(answer)) if body.get("stream") else JsonRecord.of(answer)
+        if body.get("stream"):
+            return ChunkStream(await self._agent_api.respond_events(body))
+        return JsonRecord.of(await self._agent_api.respond(body))
 
 
 class Chat:

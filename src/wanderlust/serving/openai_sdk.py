@@ -10,6 +10,7 @@ from openai import AsyncOpenAI
 
 from wanderlust.agent import Agent
 from wanderlust.serving.agent_api import AgentAPI
+from wanderlust.serving.http import path_below_version
 from wanderlust.serving.http_response import HttpResponse, ResponseStream
 
 URL = "http://seat.invalid/v1"
@@ -23,7 +24,7 @@ class _Seats(httpx2.AsyncBaseTransport):
         self._agent_api = agent_api
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        path = request.url.path.removeprefix("/v1")
+        path = path_below_version(request.url.path)
         reply = await self._agent_api.answer(request.method, path, await request.aread())
         if isinstance(reply, HttpResponse):
             return httpx2.Response(reply.status, headers=reply.headers, content=reply.body)

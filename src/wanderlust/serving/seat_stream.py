@@ -1,100 +1,22 @@
-"""A seat's turn as server-sent events: text as the policy writes it, and comments that keep the connection open."""
+"""A seat's turns as server-sent events: text as the policy writes it, and signs of life in between."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count
-from typing import Any, Protocol
-
-import msgspec
 
 from wanderlust.errors import StopEpisode, UsageError, WanderlustError
-from wanderlust.serving.chat_api import render_chat_chunks
+from wanderlust.serving.dialect import Events, OnPiece, Style
 from wanderlust.serving.http_response import HttpResponse, ResponseStream, Send, error_response
-from wanderlust.serving.responses_api import render_response_events, render_response_piece
+from wanderlust.types import Turn
 
-OnPiece = Callable[[str, str], None]
-"""Receives an answer's id and a further piece of its text."""
-
-FIRST_EVENT_SECONDS = 0.5
+FIRST_EVENT_SECONDS = 0.1
 """How long a turn may take whose failure still has a status of its own; then the stream begins."""
 KEEP_ALIVE_SECONDS = 1.0
-"""Between two comments while nothing is written: less than a client's shortest usual time-out."""
-KEEP_ALIVE_COMMENT = b": the policy is at work\n\n"
-
-
-class EventFormat(Protocol):
-    """Renders a turn in one of OpenAI's APIs."""
-
-    def piece(self, id: str, text: str) -> Iterator[bytes]:
-        """Yield the events of a piece of text, after those that open the answer `id`."""
-        ...
-
-    def rest(self, answer: Mapping[str, Any]) -> Iterator[bytes]:
-        """Yield the events that complete the answer."""
-        ...
-
-    def failure(self, message: str, code: str) -> Iterator[bytes]:
-        """Yield the event of an error."""
-        ...
-
-
-class ChatEvents:
-    """Chunks of a chat completion."""
-
-    def __init__(self, body: Mapping[str, Any]):
-        options = body.get("stream_options")
-        self._usage = isinstance(options, Mapping) and bool(options.get("include_usage"))
-        self._model, self._sent = str(body.get("model", "")), ""
-
-    def piece(self, id: str, text: str) -> Iterator[bytes]:
-        """As `EventFormat`."""
-        shared = {"id": id, "created": 0, "model": self._model, "object": "chat.completion.chunk"}
-        role = {} if self._sent else {"role": "assistant"}
-        self._sent += text
-        choice = {"index": 0, "delta": {**role, "content": text}, "finish_reason": None}
-        yield _event(shared | {"choices": [choice]})
-
-    def rest(self, answer: Mapping[str, Any]) -> Iterator[bytes]:
-        """As `EventFormat`."""
-        yield from map(_event, render_chat_chunks(answer, usage=self._usage, sent=self._sent))
-        yield b"data: [DONE]\n\n"
-
-    def failure(self, message: str, code: str) -> Iterator[bytes]:
-        """As `EventFormat`."""
-        yield _event({"error": {"message": message, "type": code, "param": None, "code": code}})
-
-
-class ResponseEvents:
-    """Events of a response."""
-
-    def __init__(self, body: Mapping[str, Any]):
-        self._body, self._sent, self._numbers = body, "", count()
-
-    def piece(self, id: str, text: str) -> Iterator[bytes]:
-        """As `EventFormat`."""
-        opened = bool(self._sent)
-        self._sent += text
-        yield from map(self._numbered, render_response_piece(id, text, request=self._body, opened=opened))
-
-    def rest(self, answer: Mapping[str, Any]) -> Iterator[bytes]:
-        """As `EventFormat`."""
-        yield from map(self._numbered, render_response_events(answer, sent=self._sent))
-
-    def failure(self, message: str, code: str) -> Iterator[bytes]:
-        """As `EventFormat`."""
-        error = {"message": message, "type": code, "param": None, "code": code}
-        yield self._numbered({"type": "error", "code": code, "message": message, "param": None, "error": error})
-
-    def _numbered(self, event: Mapping[str, Any]) -> bytes:
-        return b"event: %s\n" % event["type"].encode() + _event({**event, "sequence_number": next(self._numbers)})
-
-
-def _event(data: Any) -> bytes:
-    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+"""Between two signs of life while nothing is written: less than a client's shortest usual time-out."""
 
 
 def describe_failure(error: BaseException) -> tuple[int, str, str]:
@@ -108,40 +30,43 @@ def describe_failure(error: BaseException) -> tuple[int, str, str]:
     raise error
 
 
-def failure_response(error: BaseException) -> HttpResponse:
+def failure_response(error: BaseException, style: Style = "openai") -> HttpResponse:
     """Make the answer to a turn that did not happen."""
     status, text, code = describe_failure(error)
-    return error_response(status, text, code=code)
+    return error_response(status, text, code=code, style=style)
 
 
 class TurnStream:
-    """A turn that is taken while its answer is written.
+    """Turns that are taken while their answer is written.
 
-    Its text goes out as the policy writes it, where it can, else in one piece. A turn that fails within
+    Text goes out as the policy writes it, where it can, else in one piece. A turn that fails within
     FIRST_EVENT_SECONDS has the status of its failure; a later failure is an error event, and the last one. Where the
     client goes away, the turn is dropped.
     """
 
-    def __init__(self, take: Callable[[OnPiece], Awaitable[Mapping[str, Any]]], events: EventFormat):
-        self._take, self._events = take, events
+    def __init__(self, take: Callable[[OnPiece], Awaitable[Sequence[Turn]]], events: Events, style: Style = "openai"):
+        self._take, self._events, self._style = take, events, style
         self._fresh = asyncio.Event()
-        self._id, self._text = "", ""
+        self._pieces = deque[tuple[int, str]]()
+        self._started = set[int]()
 
     async def begin(self) -> HttpResponse | ResponseStream:
         """Begin the turn, and answer as soon as it is known that the request is a good one."""
-        turn = asyncio.ensure_future(self._take(self._read))
-        turn.add_done_callback(lambda _: self._fresh.set())
+        turns = asyncio.ensure_future(self._take(self._read))
+        turns.add_done_callback(lambda _: self._fresh.set())
         try:
             await self._changed(FIRST_EVENT_SECONDS)
         except asyncio.CancelledError:
-            turn.cancel()
+            turns.cancel()
             raise
-        if turn.done() and (error := turn.exception()) is not None:
-            return failure_response(error)
-        return ResponseStream(partial(self._write, turn), turn.cancel)
+        if turns.done() and (error := turns.exception()) is not None:
+            return failure_response(error, self._style)
+        return ResponseStream(partial(self._write, turns), turns.cancel)
 
-    def _read(self, id: str, text: str) -> None:
-        self._id, self._text = id, self._text + text
+    def _read(self, index: int, text: str) -> None:
+        if self._pieces and self._pieces[-1][0] == index:
+            text = self._pieces.pop()[1] + text
+        self._pieces.append((index, text))
         self._fresh.set()
 
     async def _changed(self, seconds: float) -> bool:
@@ -152,19 +77,37 @@ class TurnStream:
                 return True
         return False
 
-    async def _write(self, turn: asyncio.Future[Mapping[str, Any]], send: Send) -> None:
+    async def _write(self, turns: asyncio.Future[Sequence[Turn]], send: Send) -> None:
+        await self._send(send, b"".join(map(self._events.encode, self._events.opening())))
+        if not turns.done() and not self._pieces:
+            await send(self._events.keep_alive)
         while True:
             self._fresh.clear()
-            if self._text.strip():  # an answer of calls alone may begin with spaces, which are no text
-                text, self._text = self._text, ""
-                for event in self._events.piece(self._id, text):
-                    await send(event)
-            if turn.done():
+            await self._send(send, b"".join(self._new_text()))
+            if turns.done():
                 break
             if not await self._changed(KEEP_ALIVE_SECONDS):
-                await send(KEEP_ALIVE_COMMENT)
-        error = turn.exception()
-        if error is not None:
-            _, message, code = describe_failure(error)
-        for event in self._events.rest(turn.result()) if error is None else self._events.failure(message, code):
-            await send(event)
+                await send(self._events.keep_alive)
+        error = turns.exception()
+        last = self._events.rest(turns.result()) if error is None else self._events.failure(*describe_failure(error))
+        for event in last:
+            await send(self._events.encode(event))
+        if error is None:
+            await self._send(send, self._events.ending)
+
+    def _new_text(self) -> list[bytes]:
+        """The events of the text that is new; an answer of calls alone may begin with spaces, which are no text."""
+        out, held = list[bytes](), deque[tuple[int, str]]()
+        while self._pieces:
+            index, text = self._pieces.popleft()
+            if index not in self._started and not text.strip():
+                held.append((index, text))
+                continue
+            self._started.add(index)
+            out += map(self._events.encode, self._events.piece(index, text))
+        self._pieces = held
+        return out
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        if data:
+            await send(data)

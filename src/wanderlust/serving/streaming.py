@@ -12,15 +12,9 @@ from typing import Any
 
 from wanderlust.openai_types import call_to_wire
 from wanderlust.policies.base import SampledTokens
-from wanderlust.serving.chat_api import RequestOptions, render_chat_completion
+from wanderlust.serving.chat_api import render_choice
+from wanderlust.serving.model_requests import RequestOptions
 from wanderlust.types import Message, Turn
-
-
-def cut_at_stops(text: str, stops: Sequence[str]) -> str:
-    """The text up to the first of the stop texts."""
-    positions = [at for stop in stops if (at := text.find(stop)) >= 0]
-    return text[: min(positions)] if positions else text
-
 
 JsonObject = dict[str, Any]
 
@@ -103,8 +97,7 @@ class WireFormat:
         exact = self._exact(sampled.ids, sampled.logprobs)
         if self.chat:
             turn = Turn(observation=(), action=choice.message, finish=choice.finish)
-            (fields,) = render_chat_completion(turn, id=self.id, model=self.model)["choices"]
-            return {**fields, "index": choice.index, **exact}
+            return {**render_choice(turn, choice.index), **exact}
         prompt_fields = {"prompt_token_ids": list(choice.prompt)} if self.options.return_token_ids else {}
         fields = {"text": choice.message.content, "finish_reason": choice.finish}
         return {"index": choice.index, **fields, **exact, **prompt_fields}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from hashlib import sha256
 from random import Random
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from wanderlust.conversation_graph import seat_of_key
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.inference_engine import Engine, NGramSpeculator
 from wanderlust.policies.local.rows import Context
-from wanderlust.policies.streaming_text import StreamingText
 from wanderlust.policies.token_policy import TokenPolicy
-from wanderlust.types import Completion, Message, OnText, Tool, assistant
+from wanderlust.types import AnswerOptions, Completion, Message, OnText, Tool, assistant
 
 FirstMove: TypeAlias = Callable[[Sequence[Message], Random, int], str | None]
 """Suggests the answer of a group's nth explorer in this conversation; None leaves it to the policy."""
@@ -97,6 +95,8 @@ DIGEST_WEIGHTS = 64
 class LocalPolicy(TokenPolicy):
     """A policy whose engine is in this process; caches each conversation's keys and values across its turns."""
 
+    streams: ClassVar[bool] = True
+
     def __init__(self, engine: Engine, renderer: Renderer, sampling: SamplingOptions | None = None, *, seed: int = 0):
         self.local_sampler = LocalSampler(engine)
         super().__init__(self.local_sampler, renderer, sampling, seed=seed)
@@ -136,15 +136,7 @@ class LocalPolicy(TokenPolicy):
         self, on_text: OnText, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
     ) -> Completion:
         """Like `complete`; `on_text` is called between passes of the model."""
-        renderer = self.renderer
-        call_format = renderer.tool_call_format if tools else None
-        text = StreamingText(renderer.tokenizer.decode, ends=renderer.end_ids, tool_call_format=call_format)
-
-        def read(ids: Sequence[int], _: Sequence[float]) -> None:
-            if piece := text.advance(ids):
-                on_text(piece)
-
-        return await self._sample_turn(partial(self.local_sampler.sample, on_tokens=read), messages, tools, key=key)
+        return await self.complete_with_options(AnswerOptions(), messages, tools, key=key, on_text=on_text)
 
     def with_sampling(self, sampling: SamplingOptions) -> Self:
         """The same model and engine, drawn from in another way."""

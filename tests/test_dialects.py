@@ -1,0 +1,500 @@
+"""The dialects of a seat asked by hand: options, images, stored answers, errors, and what a client may do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import templates
+from templates import Says, tokenizer_with
+from wanderlust.environment import Agent, Limits
+from wanderlust.policies.base import SamplingOptions
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.endpoint import Endpoint
+from wanderlust.policies.local.policy import LocalPolicy
+from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.serving import http as serving
+from wanderlust.serving.agent_api import AgentAPI
+from wanderlust.serving.http import AgentServer, path_below_version
+from wanderlust.training.tiny_model import ModelShape, fresh_model
+from wanderlust.types import IMAGE_MARK, AnswerOptions, Completion, Message, assistant, user
+
+TOKENIZER = tokenizer_with(templates.HERMES)
+MODEL = fresh_model(TOKENIZER, ModelShape(width=32, layers=2, inner=48, positions=1024), seed=3)
+TOOL = {"type": "object", "properties": {"n": {"type": "integer"}}}
+PIXEL = "iVBORw0KGgo="
+URL = f"data:image/png;base64,{PIXEL}"
+PATHS = {
+    "openai": "/chat/completions",
+    "responses": "/responses",
+    "anthropic": "/messages",
+    "google": "/models/m:generateContent",
+}
+
+
+def bodies(text="hello", image=None):
+    """The same question in each dialect."""
+    parts = [{"type": "text", "text": text}]
+    blocks, items, google = [*parts], [{"type": "input_text", "text": text}], [{"text": text}]
+    if image:
+        parts.append({"type": "image_url", "image_url": {"url": URL}})
+        blocks.append({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}})
+        items.append({"type": "input_image", "image_url": URL})
+        google.append({"inlineData": {"mimeType": "image/png", "data": PIXEL}})
+    return {
+        "openai": {"model": "m", "messages": [{"role": "user", "content": parts}]},
+        "responses": {"model": "m", "input": [{"role": "user", "content": items}]},
+        "anthropic": {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": blocks}]},
+        "google": {"contents": [{"role": "user", "parts": google}]},
+    }
+
+
+class Options:
+    """Says which options reached it, and honours them all."""
+
+    accepts_images = True
+
+    def __init__(self):
+        self.asked, self.messages = [], []
+
+    def unsupported_option(self, options):
+        return ""
+
+    async def complete(self, messages, tools=(), *, key=""):
+        return await self.complete_with_options(AnswerOptions(), messages, tools, key=key)
+
+    async def complete_with_options(self, options, messages, tools=(), *, key="", on_text=None):
+        self.asked.append(options)
+        self.messages.append(list(messages))
+        return Completion(message=assistant("fine"))
+
+
+@asynccontextmanager
+async def seat(policy, **options):
+    """The agent, and a function that posts to its seat and gives the status and the JSON."""
+    agent = Agent(policy, key="k", limits=options.pop("limits", None))
+    api = AgentAPI({"agent": agent}, **options)
+    async with AgentServer() as server, server.serving(api) as key, aiohttp.ClientSession() as session:
+
+        async def ask(path, body=None, *, method="POST", headers=None):
+            data = None if body is None else io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+            url = server.url.removesuffix("/v1") + path
+            given = {"Authorization": f"Bearer {key}"} if headers is None else headers
+            async with session.request(method, url, data=data, headers=given) as response:
+                return response.status, await response.read()
+
+        ask.url, ask.key = server.url, key
+        yield agent, ask
+
+
+def run(policy, program, **options):
+    async def go():
+        async with seat(policy, **options) as (agent, ask):
+            return await program(ask), agent
+
+    return asyncio.run(go())
+
+
+def told(reply):
+    """Status and message of an error, which must be one line in the form of an API."""
+    status, body = reply
+    data = json.loads(body)
+    message = data["error"]["message"]
+    assert "\n" not in message
+    return status, message
+
+
+OPTIONS = {
+    "openai": {
+        "stop": ["a", "b"],
+        "max_completion_tokens": 7,
+        "tool_choice": {"type": "function", "function": {"name": "look"}},
+        "parallel_tool_calls": False,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": TOOL}},
+    },
+    "responses": {
+        "stop": ["a", "b"],
+        "max_output_tokens": 7,
+        "tool_choice": {"type": "function", "name": "look"},
+        "parallel_tool_calls": False,
+        "include": ["message.output_text.logprobs"],
+        "top_logprobs": 2,
+        "text": {"format": {"type": "json_schema", "name": "answer", "schema": TOOL}},
+    },
+    "anthropic": {
+        "stop_sequences": ["a", "b"],
+        "max_tokens": 7,
+        "tool_choice": {"type": "tool", "name": "look", "disable_parallel_tool_use": True},
+        "output_config": {"format": {"type": "json_schema", "schema": TOOL}},
+    },
+    "google": {
+        "generationConfig": {
+            "stopSequences": ["a", "b"],
+            "max_output_tokens": 7,
+            "responseLogprobs": True,
+            "logprobs": 2,
+            "responseMimeType": "application/json",
+            "responseSchema": {"type": "OBJECT", "properties": {"n": {"type": "INTEGER"}}},
+        },
+        "tool_config": {"function_calling_config": {"mode": "ANY", "allowed_function_names": ["look"]}},
+    },
+}
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_options_reach_the_policy_alike_in_every_dialect(dialect):
+    async def program(ask):
+        return await ask(PATHS[dialect], bodies()[dialect] | OPTIONS[dialect])
+
+    policy = Options()
+    (status, _), _ = run(policy, program)
+    assert status == 200
+    (options,) = policy.asked
+    assert options.stop == ("a", "b")
+    assert options.max_tokens == 7
+    assert (options.tool_choice, options.tool_name) == ("required", "look")
+    assert options.response_format["json_schema"]["schema"] == TOOL
+    assert options.parallel_tool_calls is (dialect == "google")  # which has no such option
+    if dialect != "anthropic":  # which has none
+        assert (options.logprobs, options.top_logprobs) == (True, 2)
+
+
+REFUSED = {
+    "openai": [
+        ("response_format", {"response_format": OPTIONS["openai"]["response_format"]}),
+        ("tool_choice", {"tool_choice": "required"}),
+    ],
+    "responses": [
+        ("text.format", {"text": OPTIONS["responses"]["text"]}),
+        ("tool_choice", {"tool_choice": "required"}),
+    ],
+    "anthropic": [
+        ("output_config", {"output_config": OPTIONS["anthropic"]["output_config"]}),
+        ("tool_choice", {"tool_choice": {"type": "any"}}),
+    ],
+    "google": [
+        ("responseSchema", {"generationConfig": {"responseSchema": {"type": "OBJECT"}}}),
+        ("functionCallingConfig", {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}),
+        ("cachedContent", {"cachedContent": "cachedContents/x"}),
+        ("speechConfig", {"generationConfig": {"speechConfig": {"voice": "a"}}}),
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_what_a_token_policy_cannot_honour_is_refused_by_its_name_and_can_be_ignored(dialect):
+    policy = LocalPolicy.of(MODEL, TOKENIZER, SamplingOptions(max_tokens=6))
+    asked = REFUSED[dialect]
+
+    async def program(ask):
+        return [(name, told(await ask(PATHS[dialect], bodies()[dialect] | value))) for name, value in asked]
+
+    refused, agent = run(policy, program)
+    for name, (status, message) in refused:
+        assert (status, f"`{name}`" in message) == (400, True), message
+    assert agent.trajectory.turns == []
+
+    async def ignoring(ask):
+        return [(await ask(PATHS[dialect], bodies()[dialect] | value))[0] for _, value in asked]
+
+    names = {"response_format", "tool_choice", "cachedContent", "speechConfig"}
+    assert set(run(policy, ignoring, ignored_options=names)[0]) == {200}
+
+
+def test_a_stop_text_ends_the_tokens_and_the_text_goes_on_from_there():
+    says = Says("one two three", "four", tokenizer=TOKENIZER)
+    stopped = []
+
+    class Stopping(Says):
+        async def sample(self, prompt, sampling, **more):
+            stopped.append(sampling.stop)
+            done = await says.sample(prompt, sampling, **more)
+            ids = TOKENIZER.encode("one two", add_special_tokens=False) if sampling.stop else done.ids
+            return type(done)(ids=tuple(ids), logprobs=done.logprobs[: len(ids)], finish="stop")
+
+    policy = TokenPolicy(Stopping(tokenizer=TOKENIZER), Renderer(TOKENIZER))
+
+    async def program(ask):
+        body = bodies()["openai"]
+        first = json.loads((await ask("/v1/chat/completions", body | {"stop": ["two", "x"]}))[1])
+        said = first["choices"][0]["message"]
+        more = [*body["messages"], said, {"role": "user", "content": "more"}]
+        return first, json.loads((await ask("/v1/chat/completions", {"model": "m", "messages": more}))[1])
+
+    (first, second), agent = run(policy, program)
+    assert first["choices"][0]["message"]["content"] == "one "
+    assert second["choices"][0]["message"]["content"] == "four"
+    one, two = agent.trajectory.turns
+    assert stopped == [("two", "x"), ()]
+    assert one.details.stop == "two"
+    assert two.tokens.offset == len(one.tokens.prompt) + len(one.tokens.completion)
+    assert not two.resets_context
+
+
+def test_a_local_policy_ends_where_the_request_says():
+    policy = LocalPolicy.of(MODEL, TOKENIZER, SamplingOptions(max_tokens=24), seed=5)
+
+    def asked(**more):
+        """The answer to the same request in an episode of its own, which draws the same, and its turns."""
+
+        body = bodies()["openai"] | more
+        (_, answer, *_), agent = run(policy, lambda ask: ask("/v1/chat/completions", body))
+        return json.loads(answer), agent.trajectory.turns
+
+    whole, whole_turns = asked()
+    text = whole["choices"][0]["message"]["content"]
+    stop = text[len(text) // 2 : len(text) // 2 + 2]
+    (cut,), cut_turns = asked(stop=stop)[0]["choices"], asked(stop=stop)[1]
+    (few, _), (many, _) = asked(max_tokens=3), asked(max_tokens=999)
+    several, turns = asked(n=3, logprobs=True)
+    assert cut["message"]["content"] == text[: text.index(stop)]
+    assert (few["choices"][0]["finish_reason"], few["usage"]["completion_tokens"]) == ("length", 3)
+    assert many["usage"]["completion_tokens"] <= 24  # the policy's own bound
+    assert len(turns) == 3
+    assert len(cut_turns[0].tokens.completion) <= len(whole_turns[0].tokens.completion)
+    answers = [choice["message"]["content"] for choice in several["choices"]]
+    assert len(set(answers)) > 1
+    assert answers[0] == text  # the first of several draws is that of one alone
+    for turn, choice in zip(turns, several["choices"], strict=True):
+        logprobs = [one["logprob"] for one in choice["logprobs"]["content"]]
+        assert logprobs == pytest.approx(turn.tokens.logprobs)
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_images_reach_policies_that_take_them_and_no_others(dialect):
+    async def program(ask):
+        return await ask(PATHS[dialect], bodies("What is this?", image=True)[dialect])
+
+    policy = Options()
+    assert run(policy, program)[0][0] == 200
+    ((message,),) = policy.messages
+    assert message == Message("user", f"What is this?{IMAGE_MARK}", images=(URL,))
+    status, why = told(run(Scripted(["x"]), program)[0])
+    assert (status, why) == (400, "an image: the policy of this seat reads text alone")
+
+
+def test_an_endpoint_gets_images_and_options_as_they_were_sent():
+    class Echo(Options):
+        async def complete_with_options(self, options, messages, tools=(), *, key="", on_text=None):
+            await super().complete_with_options(options, messages, tools, key=key)
+            return Completion(message=assistant("ok"), usage={"prompt_tokens": 3, "completion_tokens": 1})
+
+    inner = Echo()
+
+    async def go():
+        async with (
+            AgentServer() as server,
+            server.serving(AgentAPI({"agent": Agent(inner)})) as key,
+            Endpoint(server.url, "m", api_key=key, max_tokens=50) as endpoint,
+        ):
+            message = Message("user", f"a {IMAGE_MARK} b", images=(URL,))
+            options = AnswerOptions(stop=("x",), max_tokens=80, tool_choice="required", logprobs=True, top_logprobs=1)
+            return await endpoint.complete_with_options(options, [message], key="k")
+
+    assert asyncio.run(go()).message.content == "ok"
+    assert inner.messages == [[Message("user", f"a {IMAGE_MARK} b", images=(URL,))]]
+    (options,) = inner.asked
+    assert options == AnswerOptions(stop=("x",), max_tokens=50, tool_choice="required", logprobs=True, top_logprobs=1)
+
+
+def test_keys_and_versions_are_found_wherever_a_client_puts_them():
+    for path in ("/v1/messages", "/v1/v1/messages", "/v1beta/messages", "/messages", "/v1alpha/messages"):
+        assert path_below_version(path) == "/messages"
+    assert path_below_version("/v1beta/models/v1:generateContent") == "/models/v1:generateContent"
+
+    async def program(ask):
+        body = bodies()
+        tried = [
+            ("/v1/messages", body["anthropic"], {"x-api-key": ask.key}),
+            ("/v1beta/models/m:generateContent", body["google"], {"x-goog-api-key": ask.key}),
+            (f"/v1beta/models/m:generateContent?key={ask.key}", body["google"], {}),
+            ("/chat/completions", body["openai"], {"Authorization": f"Bearer {ask.key}"}),
+        ]
+        fine = [(await ask(path, body, headers=headers))[0] for path, body, headers in tried]
+        wrong = [
+            await ask("/v1/messages", body["anthropic"], headers={"x-api-key": "no"}),
+            await ask("/v1beta/models/m:generateContent?key=no", body["google"], headers={}),
+            await ask("/v1/chat/completions", body["openai"], headers={}),
+        ]
+        return fine, wrong
+
+    (fine, wrong), _ = run(Options(), program)
+    assert fine == [200] * 4
+    assert [status for status, _ in wrong] == [401] * 3
+    claude, google, chat = (json.loads(body) for _, body in wrong)
+    assert (claude["type"], claude["error"]["type"]) == ("error", "authentication_error")
+    assert (google["error"]["code"], google["error"]["status"]) == (401, "UNAUTHENTICATED")
+    assert chat["error"]["code"] == "invalid_api_key"
+
+
+def test_errors_have_the_form_of_the_api():
+    async def program(ask):
+        await ask("/v1/messages", bodies()["anthropic"])
+        return [json.loads((await ask(PATHS[dialect], bodies()[dialect]))[1]) for dialect in PATHS]
+
+    (chat, responses, claude, google), _ = run(Options(), program, limits=Limits(max_turns=1))
+    assert chat["error"]["code"] == responses["error"]["code"] == "episode_over"
+    assert claude["error"] == {"type": "permission_error", "message": "the episode is over: max_turns"}
+    assert google["error"]["status"] == "PERMISSION_DENIED"
+
+
+def test_stored_responses_are_given_back_and_forgotten():
+    async def program(ask):
+        kept = json.loads((await ask("/v1/responses", {"model": "m", "input": "a"}))[1])
+        not_kept = json.loads((await ask("/v1/responses", {"model": "m", "input": "b", "store": False}))[1])
+        path = f"/v1/responses/{kept['id']}"
+        found = await ask(path, method="GET")
+        items = json.loads((await ask(f"{path}/input_items", method="GET"))[1])
+        missing = await ask(f"/v1/responses/{not_kept['id']}", method="GET")
+        gone = [await ask(path, method="DELETE"), await ask(path, method="GET")]
+        after = told(await ask("/v1/responses", {"model": "m", "input": "c", "previous_response_id": kept["id"]}))
+        return kept, found, items, missing, gone, after
+
+    (kept, found, items, missing, gone, after), _ = run(Options(), program)
+    assert json.loads(found[1]) == kept
+    assert [item["content"] for item in items["data"]] == ["a"]
+    assert (missing[0], [status for status, _ in gone]) == (404, [200, 404])
+    assert after == (400, f"there is no response {kept['id']!r} in this episode")
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_broken_and_huge_bodies_are_refused_in_one_line(dialect, monkeypatch):
+    monkeypatch.setattr(serving, "MAX_REQUEST_BYTES", 2**16)
+
+    async def program(ask):
+        bad = [b"", b"{", b"[]", b"\xff\xfe", b'{"messages": 3, "input": 3, "contents": 3}', b"[" * 5000, b"1e999"]
+        return [told(await ask(PATHS[dialect], body))[0] for body in bad], told(
+            await ask(PATHS[dialect], b" " * (2**16 + 1))
+        )
+
+    (statuses, huge), agent = run(Options(), program)
+    assert set(statuses) == {400}
+    assert huge[0] == 413
+    assert agent.trajectory.turns == []
+
+
+def raw(url, head, body=b"", *, hang_up=False):
+    """Bytes sent by hand, and all that comes back."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+        connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+        if hang_up:
+            return b""
+        out = b""
+        while part := connection.recv(65536):
+            out += part
+        return out
+
+
+def test_clients_of_http_1_0_and_bodies_of_100_megabytes():
+    async def program(ask):
+        body = json.dumps(bodies()["openai"] | {"stream": True}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.0\nAuthorization: Bearer {ask.key}\nContent-Length: "
+        old = await asyncio.to_thread(raw, ask.url, f"{head}{len(body)}", body)
+        status, huge = await ask("/v1/messages", b" " * 100 * 2**20, headers={"x-api-key": ask.key})
+        return old, status, huge
+
+    (old, status, huge), agent = run(Scripted(lambda messages, rng: "fine"), program)
+    start, _, events = old.partition(b"\r\n\r\n")
+    assert b" 200 " in start.splitlines()[0]
+    assert b"chunked" not in start
+    assert events.endswith(b"data: [DONE]\n\n")
+    assert (status, json.loads(huge)["error"]["type"]) == (413, "request_too_large")
+    assert len(agent.trajectory.turns) == 1
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_nothing():
+    async def program(ask):
+        head = f"POST /v1/chat/completions HTTP/1.1\nHost: x\nAuthorization: Bearer {ask.key}\nContent-Length: 900"
+        await asyncio.to_thread(raw, ask.url, head, b'{"mess', hang_up=True)
+        return await ask("/v1/chat/completions", bodies()["openai"])
+
+    (status, _), agent = run(Scripted(lambda messages, rng: "fine"), program)
+    assert status == 200
+    assert len(agent.trajectory.turns) == 1
+
+
+WORDS = ["user", "text", "model", URL]
+NAMES = {
+    *("role", "content", "type", "text", "tool_calls", "tool_call_id", "function", "name", "arguments", "parameters"),
+    *("tool_use_id", "input", "input_schema", "source", "url", "data", "media_type", "is_error", "thinking", "id"),
+    *("parts", "functionCall", "function_response", "functionResponse", "response", "args", "inlineData", "mimeType"),
+    *("functionDeclarations", "functionCallingConfig", "mode", "stopSequences", "maxOutputTokens", "responseSchema"),
+    *("output", "call_id", "format", "schema", "properties", "item_reference", "previous_message_id", "anyOf"),
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=4) | st.sampled_from(WORDS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(NAMES)), inner, max_size=4),
+    max_leaves=12,
+)
+TOP = {
+    *("messages", "input", "contents", "tools", "system", "systemInstruction", "generationConfig", "toolConfig"),
+    *("tool_choice", "stop", "stop_sequences", "max_tokens", "n", "logprobs", "top_logprobs", "text", "stream"),
+    *("previous_response_id", "thread", "thinking", "response_format", "stream_options", "include", "store", "model"),
+    *("metadata", "output_config", "instructions", "system_instruction", "generation_config", "safetySettings"),
+}
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(PATHS)), st.dictionaries(st.sampled_from(sorted(TOP)), JSON, max_size=5), st.booleans())
+def test_any_request_is_answered_or_refused_in_one_line(dialect, more, streams):
+    path = PATHS[dialect]
+    if dialect == "google" and streams:
+        path = "/models/m:streamGenerateContent?alt=sse"
+    body = bodies()[dialect] | more | ({"stream": True} if streams else {})
+
+    async def go():
+        api = AgentAPI({"agent": Agent(Options())})
+        reply = await api.answer("POST", path, json.dumps(body).encode())
+        if isinstance(reply, serving.HttpResponse):
+            return reply.status, reply.body
+        parts = []
+
+        async def send(part):
+            parts.append(part)
+
+        await reply.write(send)
+        return 200, b"".join(parts)
+
+    status, answer = asyncio.run(go())
+    assert status in (200, 400)
+    if status == 400:
+        assert "\n" not in json.loads(answer)["error"]["message"]
+
+
+def test_counting_tokens_is_no_turn_and_is_refused_where_the_policy_cannot():
+    policy = LocalPolicy.of(MODEL, TOKENIZER, SamplingOptions(max_tokens=6))
+
+    async def program(ask):
+        claude = json.loads((await ask("/v1/messages/count_tokens", bodies()["anthropic"]))[1])
+        google = json.loads((await ask("/v1beta/models/m:countTokens", bodies()["google"]))[1])
+        whole = json.loads((await ask("/v1/messages", bodies()["anthropic"]))[1])
+        return claude["input_tokens"], google["totalTokens"], whole["usage"]["input_tokens"]
+
+    (claude, google, read), agent = run(policy, program)
+    assert claude == google == read > 0
+    assert len(agent.trajectory.turns) == 1
+
+    async def refused(ask):
+        return told(await ask("/v1/messages/count_tokens", bodies()["anthropic"]))
+
+    assert run(Scripted(["x"]), refused)[0] == (400, "the policy of this seat cannot count tokens")
+
+
+def test_a_text_policy_refuses_images_by_itself():
+    policy = TokenPolicy(Says("x", tokenizer=TOKENIZER), Renderer(TOKENIZER))
+    with pytest.raises(Exception, match="reads text alone"):
+        asyncio.run(policy.complete([Message("user", IMAGE_MARK, images=(URL,))]))
+    assert asyncio.run(policy.complete([user("hello")])).message.content == "x"
