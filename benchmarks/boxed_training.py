@@ -43,6 +43,7 @@ CHAT_TEMPLATE = (
 )
 _SHELLS: dict[str, dict[str, Any]] = {
     "bash": {"command": SHELL_LINE, "description": "write"},
+    "Bash": {"command": SHELL_LINE, "description": "write"},
     "exec_command": {"cmd": SHELL_LINE},
     "run_shell_command": {"command": SHELL_LINE, "is_background": False},
 }
