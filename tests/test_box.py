@@ -18,6 +18,7 @@ from wanderlust.environment import Limits
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.serving.http import endpoint_variables
 from wanderlust.store.records import pack
 from wanderlust.tools.sandbox import NotIsolatedWarning, users
 from wanderlust.tools.sandbox.box import Box
@@ -37,7 +38,7 @@ def test_an_agent_in_a_box_plays_and_is_judged():
 
 def test_it_has_no_variable_but_those_that_it_needs():
     played = in_box("print(sorted(os.environ)); " + SAY, environment={"MINE": "1"})
-    names = {"HOME", "LANG", "MINE", "OPENAI_API_KEY", "OPENAI_BASE_URL", "PATH", "PWD", "TERM", "USER", "LC_CTYPE"}
+    names = {"HOME", "LANG", "MINE", "PATH", "PWD", "TERM", "USER", "LC_CTYPE", *endpoint_variables("", "")}
     assert set(json.loads(played.state["program"]["stdout"].split("\n")[0].replace("'", '"'))) <= names
 
 
