@@ -431,7 +431,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "-V") == run(capsys, "--version")
 
 
-@pytest.mark.parametrize("name", ["openai/gpt-4o", "gpt-4o"])
+@pytest.mark.parametrize("name", ["mistral/large", "gpt-4o"])
 def test_hosted_names_list_what_a_policy_may_be(capsys: pytest.CaptureFixture[str], name: str) -> None:
     accepted = ("URL with --model", "run or checkpoint folder", "smollm2", "fresh", "script module:name", "oracle")
     refused(capsys, ["eval", "bad.py:Fine", "--policy", name], 2, f"no policy {name!r}", *accepted)

@@ -204,7 +204,8 @@ def message_to_wire(message: Message, *, reasoning: bool = False) -> dict[str, A
     if message.tool_calls:
         wire["tool_calls"] = [call_to_wire(call, extra=reasoning) for call in message.tool_calls]
     if reasoning:
-        more = json.loads(message.extra) if message.extra else {}
+        kept = json.loads(message.extra) if message.extra else {}
+        more = {name: kept[name] for name in ("reasoning", *RETURNED_FIELDS) if name in kept}
         if message.reasoning and "reasoning" not in more:
             wire["reasoning_content"] = message.reasoning
         wire |= more

@@ -58,9 +58,9 @@ def eval_command(
     command with the same --out goes on where it was stopped and plays again what failed.
     """
     out, env = folder_options.out, report_options.environment(env)
-    settings = {"env": env, "policy": policy, **asdict(answer_options), **task_options.recorded(report_options)}
-    unrecorded = {**report_options.unrecorded(), "max_cost": task_options.max_cost}
-    unrecorded |= aggregation_options.as_settings(task_options)
+    settings = {"env": env, "policy": policy, **answer_options.recorded(), **task_options.recorded(report_options)}
+    unrecorded = {**report_options.unrecorded(), **task_options.unrecorded()}
+    unrecorded |= {**aggregation_options.as_settings(task_options), "extra_headers": answer_options.extra_headers}
     if task_options.exact:
         refuse_existing(out)
         return _eval_exact(env, policy, answer_options.policy_options(greedy=True), json=json)
@@ -68,7 +68,9 @@ def eval_command(
     resume_message = f"stopped; finished work is saved; resume with: {resume_command}" if out else STOPPED_MESSAGE
     with stoppable(lambda: resume_message) as progress:
         resolved = resolve_environment(env)
-        policy_options = replace(answer_options.policy_options(greedy=False), concurrency=task_options.concurrency)
+        policy_options = replace(
+            answer_options.policy_options(greedy=False), concurrency=task_options.concurrency, cache=task_options.cache
+        )
         resolved_policy = resolve_policy(policy, resolved.env, policy_options)
         player: tuple[Any, Any] = resolved.env, resolved_policy.policy
         if worker_options.ray_workers is not None:

@@ -58,6 +58,8 @@ class TaskOptions:
     """Dollars of one rollout, after which no further turn is taken; needs --price-in and --price-out."""
     max_cost: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
     """Dollars of the whole run, after which no rollout starts; needs --price-in and --price-out."""
+    cache: Path | None = None
+    """Folder that keeps an endpoint's answers: the same request of the same sample is answered from there."""
     exact: bool = False
     """Compute the figures instead of sampling them; needs a checkpoint, which then is greedy, or a scripted player."""
 
@@ -65,6 +67,10 @@ class TaskOptions:
         """The options that decide what is played; prices belong to them where they bound a rollout."""
         prices = report_options.price_settings() if self.max_episode_cost is not None else {}
         return {name: getattr(self, name) for name in ("num_tasks", "samples", "task", *LIMIT_NAMES)} | prices
+
+    def unrecorded(self) -> dict[str, Any]:
+        """The options that change nothing of a rollout."""
+        return {"max_cost": self.max_cost, "cache": self.cache}
 
     def arguments(self, env: Environment) -> dict[str, Any]:
         """As `evaluate` takes them; the limits are the environment's with those that were given."""

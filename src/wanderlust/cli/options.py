@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,6 +77,12 @@ class AnswerOptions:
 
     extra_body: str | None = None
     """JSON object of further fields for each request to an endpoint: '{"top_p": 0.9, "reasoning_effort": "low"}'."""
+    extra_headers: str | None = None
+    """JSON object of further headers for each request to an endpoint: '{"anthropic-beta": "context-1m-2025-08-07"}'."""
+
+    def recorded(self) -> dict[str, Any]:
+        """The options that decide what is played; headers may be secret, and are not kept."""
+        return {name: value for name, value in asdict(self).items() if name != "extra_headers"}
 
     def policy_options(self, *, greedy: bool) -> PolicyOptions:
         """As the policies take it."""
@@ -90,7 +96,21 @@ class AnswerOptions:
             seed=self.seed,
             api_key=self.api_key,
             extra_body=parse_extra_body(self.extra_body),
+            headers=parse_extra_headers(self.extra_headers),
         )
+
+
+def parse_extra_headers(text: str | None) -> Mapping[str, str] | None:
+    """The headers of --extra-headers. Raises UsageError for anything but a JSON object of strings."""
+    if text is None:
+        return None
+    try:
+        headers = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--extra-headers is no JSON: {error}") from error
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        raise UsageError("--extra-headers must be a JSON object of strings")
+    return headers
 
 
 def parse_extra_body(text: str | None) -> Mapping[str, Any] | None:

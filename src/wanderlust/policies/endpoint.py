@@ -135,12 +135,23 @@ class HttpConnection:
     the system allows are a UsageError when the connection is opened.
     """
 
-    def __init__(self, *, api_key: str | None = None, timeout: float = 300.0, concurrency: int = 64):
-        """`timeout` in seconds per call; waiting for one of the `concurrency` places does not count."""
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        timeout: float = 300.0,
+        concurrency: int = 64,
+        headers: Mapping[str, str] | None = None,
+    ):
+        """`timeout` in seconds per call; waiting for one of the `concurrency` places does not count.
+
+        `headers` are sent with each call, and replace those of the same name.
+        """
         self.concurrency = concurrency
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "Prefer": PREFER_TOKEN_IDS}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key.strip()}"
+        self._headers |= headers or {}
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._users = 0
         self._session: aiohttp.ClientSession | None = None
@@ -185,7 +196,7 @@ class HttpConnection:
                 adapted = adapt(outcome) if adapt is not None and tries < MAX_ADAPTATIONS else None
                 if adapted is None:
                     if outcome.context_full:
-                        raise ContextFull(f"{_safe(url)}: {one_line(outcome.text)}")
+                        raise ContextFull(f"{safe_url(url)}: {one_line(outcome.text)}")
                     raise endpoint_failure(url, f"{outcome.name}: {outcome.text}", refusal=outcome.name)
                 body, tries = adapted, tries + 1
         return outcome
@@ -207,7 +218,9 @@ class HttpConnection:
                 finally:
                     self.throttle.leave(overloaded=overloaded)
                 if not isinstance(outcome, _Fault):
-                    refusal = outcome if isinstance(outcome, Refusal) and not outcome.context_full else None
+                    refusal = None
+                    if isinstance(outcome, Refusal) and not (outcome.context_full or outcome.label):
+                        refusal = outcome
                     answered = refusal is None
                     return outcome
                 if attempt == MAX_ATTEMPTS or (outcome.retry_after or 0) > MAX_PAUSE_SECONDS:
@@ -254,18 +267,25 @@ def _parse_response(
         return _Fault(f"HTTP {status}: {start}", seconds, overload=status in _OVERLOAD)
     if headers.get("Content-Encoding", "identity") != "identity":
         return _Fault("a compressed answer, though none was asked for", transient=False)
+    return _read_answer(call, answer)
+
+
+def _read_answer(call: _Call[AnswerT], answer: bytes) -> AnswerT | _Fault | Refusal:
     try:
         return call.read(answer)
     except PolicyFailure as failure:
-        return _Fault(f"{failure}: {start[:200]!r}", transient=False)
+        if failure.refusal:  # the provider said so: asking again is no use
+            return Refusal(status=200, text=str(failure), label=failure.refusal)
+        return _Fault(f"{failure}: {answer[:200].decode(errors='replace')!r}", transient=False)
 
 
 def endpoint_failure(url: URL, what: str, *, transient: bool = False, refusal: str = "") -> PolicyFailure:
     """Make a PolicyFailure of one line that names the URL without user and query, which may be secret."""
-    return PolicyFailure(f"{_safe(url)}: {one_line(what)}", transient=transient, refusal=refusal)
+    return PolicyFailure(f"{safe_url(url)}: {one_line(what)}", transient=transient, refusal=refusal)
 
 
-def _safe(url: URL) -> URL:
+def safe_url(url: URL) -> URL:
+    """The URL without user and query, which may be secret."""
     return url.with_user(None).with_query(None)
 
 
@@ -288,6 +308,7 @@ class Endpoint(HttpConnection):
         timeout: float = 300.0,
         concurrency: int = 64,
         extra_body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ):
         """`url` ends before `/chat/completions`, e.g. `http://127.0.0.1:8000/v1`; `timeout` in seconds per call,
         without the wait for one of the `concurrency` places.
@@ -299,8 +320,8 @@ class Endpoint(HttpConnection):
         self.url, self.model = parse_endpoint_url(url, "chat/completions"), model
         if api_key and self.url.user:
             raise UsageError("the endpoint's URL has a user in it: leave that out, or the api_key")
-        super().__init__(api_key=api_key, timeout=timeout, concurrency=concurrency)
-        self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
+        super().__init__(api_key=api_key, timeout=timeout, concurrency=concurrency, headers=headers)
+        self._body = {"model": model or None, "temperature": temperature, "max_tokens": max_tokens}
         self._extra = dict(extra_body or {})
         self._length_name = "max_tokens"
         self._sends_reasoning = True
@@ -312,7 +333,7 @@ class Endpoint(HttpConnection):
     @property
     def label(self) -> str:
         """The model, and where it is; without user and query, which may be secret."""
-        return f"{self.model} at {_safe(self.url)}"
+        return f"{self.model or 'the model'} at {safe_url(self.url)}"
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the endpoint; `usage` is what it reported."""

@@ -54,6 +54,8 @@ class Refusal:
     """The error's own message where the body has one, else the body's start."""
     codes: frozenset[str] = frozenset()
     """The error's `code` and `type`."""
+    label: str = ""
+    """Name of the refusal of one conversation, which says nothing of others (a content filter)."""
 
     @property
     def context_full(self) -> bool:
@@ -72,8 +74,8 @@ class Refusal:
 
     @property
     def name(self) -> str:
-        """The status as text: refusals with the same one count as equal."""
-        return f"HTTP {self.status}"
+        """The label, or the status as text: refusals with the same one count as equal."""
+        return self.label or f"HTTP {self.status}"
 
 
 def parse_refusal(status: int, body: bytes) -> Refusal:

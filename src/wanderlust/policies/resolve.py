@@ -13,8 +13,10 @@ from typing import Any, Literal
 
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError, WanderlustError, boundary, one_line
+from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
 from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
+from wanderlust.policies.providers import VLLM_PREFIX, Api, split_provider
 from wanderlust.policies.scripted import PerRolloutPolicy, Recorded, RolloutKey, Scripted
 from wanderlust.store.run_folder import (
     EVALUATION_RECIPE,
@@ -45,6 +47,10 @@ class PolicyOptions:
     """Calls that an endpoint gets at once."""
     extra_body: Mapping[str, Any] | None = None
     """Further fields of each request to an endpoint."""
+    headers: Mapping[str, str] | None = None
+    """Further headers of each request to an endpoint."""
+    cache: Path | None = None
+    """Folder in which an endpoint's answers are kept, and from which they are given again."""
 
     def key(self) -> str | None:
         """The key itself. Raises UsageError when the variable that was named is not set."""
@@ -63,12 +69,14 @@ class ResolvedPolicy:
 
 
 def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> ResolvedPolicy:
-    """A URL, a scripted player of the environment, a script, a recording, a run or a checkpoint, in this order.
+    """A URL, a provider's model, a player of the environment, a script, a recording, a run or a checkpoint.
+
+    They are tried in this order.
 
     A run or checkpoint may have settings after it, of where it computes: `,device=cuda,precision=bf16`.
     """
-    if name.startswith(("http://", "https://")):
-        return _endpoint(name, options)
+    if (remote := _remote(name, options)) is not None:
+        return remote
     players = players_of(env)
     if name in players:
         return ResolvedPolicy(policy=players[name](), label=name, kind="scripted")
@@ -87,8 +95,8 @@ def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
 
 def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
     """A policy that belongs to no environment: a URL, a script, a run or a checkpoint."""
-    if name.startswith(("http://", "https://")):
-        return _endpoint(name, options)
+    if (remote := _remote(name, options)) is not None:
+        return remote
     if SCRIPT_PATTERN.fullmatch(name):
         return ResolvedPolicy(policy=_script(name), label=name, kind="scripted")
     return _local(name, options)
@@ -175,25 +183,39 @@ def _replay_policy(store: Path) -> Policy:
     return PerRolloutPolicy(of)
 
 
-JUDGE_KINDS = "an endpoint's URL with --model NAME, a run or checkpoint folder, smollm2, or a script module:name"
+JUDGE_KINDS = (
+    "an endpoint's URL with --model NAME, a provider's model (openai/NAME, anthropic/NAME, google/NAME, "
+    "openrouter/NAME, ollama/NAME), vllm:URL, a run or checkpoint folder, smollm2, or a script module:name"
+)
 """What `resolve_judge_policy` takes."""
 
 
-def _endpoint(url: str, options: PolicyOptions) -> ResolvedPolicy:
-    if options.model is None:
-        raise UsageError(f"{url} is an endpoint: say which of its models to ask, with --model NAME")
-    from wanderlust.policies.endpoint import Endpoint
+def _remote(name: str, options: PolicyOptions) -> ResolvedPolicy | None:
+    """A policy behind a URL or a provider's; None where the name is neither."""
+    url = name.removeprefix(VLLM_PREFIX)
+    if url.startswith(("http://", "https://")):
+        if options.model is None and url == name:
+            raise UsageError(f"{url} is an endpoint: say which of its models to ask, with --model NAME")
+        policy = _endpoint("chat", url, options.model or "", key=options.key(), options=options)
+        return ResolvedPolicy(policy=policy, label=f"{options.model or 'the model'} at {url}", kind="endpoint")
+    found = split_provider(name)
+    if found is None or Path(name).exists():
+        return None
+    provider, model = found
+    policy = _endpoint(provider.api, provider.base_url(), model, key=provider.key(options.api_key), options=options)
+    return ResolvedPolicy(policy=policy, label=name, kind="endpoint")
 
-    policy = Endpoint(
-        url,
-        options.model,
-        api_key=options.key(),
-        temperature=options.temperature,
-        max_tokens=options.max_tokens,
-        concurrency=options.concurrency,
-        extra_body=options.extra_body,
-    )
-    return ResolvedPolicy(policy=policy, label=f"{options.model} at {url}", kind="endpoint")
+
+def _endpoint(api: Api, url: str, model: str, *, key: str | None, options: PolicyOptions) -> Policy:
+    """The policy over one of the APIs."""
+    from wanderlust.policies.anthropic_messages import AnthropicMessages
+    from wanderlust.policies.endpoint import Endpoint
+    from wanderlust.policies.gemini_content import GeminiContent
+
+    kinds: Mapping[Api, Any] = {"chat": Endpoint, "anthropic": AnthropicMessages, "google": GeminiContent}
+    names = ("temperature", "max_tokens", "concurrency", "extra_body", "headers")
+    policy: Policy = kinds[api](url, model, api_key=key, **{name: getattr(options, name) for name in names})
+    return policy if options.cache is None else CachedPolicy(policy, AnswerCache(options.cache))
 
 
 def _local(
@@ -201,8 +223,10 @@ def _local(
 ) -> ResolvedPolicy:
     where, settings = (name, "") if Path(name).exists() else (name.partition(",")[0], name)
     folder = resolve_checkpoint(where, players, accepted=accepted)
-    if options.extra_body is not None:
-        raise UsageError(f"{name} is no endpoint: leave --extra-body out")
+    if options.extra_body is not None or options.headers is not None:
+        raise UsageError(f"{name} is no endpoint: leave --extra-body and --extra-headers out")
+    if options.cache is not None:
+        raise UsageError(f"{name} is no endpoint: leave --cache out")
     hardware = replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
     sampling = SamplingOptions(
         temperature=1.0 if options.temperature is None else options.temperature,
