@@ -14,7 +14,7 @@ from tests.sandboxes import bearing, everybody, token
 
 from wanderlust.adapters import external_program
 from wanderlust.adapters.external_program import Program
-from wanderlust.environment import Limits
+from wanderlust.environment import Environment, Limits
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
@@ -77,6 +77,27 @@ def test_a_folder_is_laid_in_and_judged_in_the_box_and_in_a_copy(tmp_path):
     played = in_box(work + SAY, kind=Here)
     assert (played.error, played.trajectory.score.parts) == (None, {"repaired": 1.0, "copied": 1.0})
     assert (tmp_path / "deep" / "file").read_text() == "before\n"
+
+
+class Counted(Environment):
+    """An environment of its own that opens the sandbox, lets a program play in it, and looks at what it left."""
+
+    program = Program([str(find_python()), "-c", ASK + "open('left', 'w').write(ask('x'))"])
+
+    async def run(self, episode):
+        async with Box(bounds=MEDIUM).opened() as sandbox:
+            ended = await self.program.run_in(episode, sandbox)
+            assert ended is not None
+            assert ended.exit == 0
+            fork = await sandbox.fork()
+            episode.reward("left", float(await fork.read("left") == b"echo: x"))
+            await fork.close()
+
+
+def test_another_environment_lets_a_program_play_in_its_sandbox():
+    played = asyncio.run(rollout(Counted(), TASK, Scripted(echo)))
+    assert (played.error, played.trajectory.score.reward) == (None, 1)
+    assert played.state["door"]["requests"] == 1
 
 
 def test_readable_paths_are_seen_at_their_own_places(tmp_path):
