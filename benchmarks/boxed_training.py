@@ -28,7 +28,7 @@ from wanderlust.training.tiny_model import END_TOKEN, ModelShape, fresh_model, f
 from wanderlust.training.train import train
 from wanderlust.types import Completion, Message, Task, Tool, ToolCall, Trajectory, assistant, user
 
-START_STEPS, STEPS = 120, 2
+START_STEPS, STEPS = 84, 2
 CONTEXT_CHARACTERS = (100, 2_000, 500, 8_000, 30_000, 1_000, 45_000)
 ANSWERS = ("Done.", "The file is written.", "I have written it.")
 SHAPE = ModelShape(width=32, layers=1, heads=2, inner=64, positions=1 << 17)
@@ -131,7 +131,7 @@ def train_in_box(agent: ForeignAgent, folder: Path, *, start: Path) -> Trained:
         env=boxed(agent, WritesFile),
         policy=str(start),
         steps=STEPS,
-        tasks_per_step=2,
+        tasks_per_step=1,
         group_size=2,
         max_tokens=256,
         concurrency=4,
