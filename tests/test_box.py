@@ -157,6 +157,7 @@ def test_without_isolation_the_box_says_so_and_plays(monkeypatch, tmp_path):
     with pytest.warns(NotIsolatedWarning, match="NOT ISOLATED"):
         played = in_box(SAY, box=Box(bounds=MEDIUM, isolation="preferred"))
     assert (played.error, played.trajectory.score.reward) == (None, 1)
+    assert played.state["isolated"] is False
 
 
 def test_a_box_with_an_egress_that_is_no_target_is_refused_at_once():

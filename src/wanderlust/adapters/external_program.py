@@ -75,7 +75,7 @@ class Program(Environment):
     or a limit sets the status of the rollout, whatever the program does next. Its children die with it.
 
     `episode.state` has `program`, its ProgramExit, and in a sandbox `door`, the requests that came and were refused,
-    and `egress`, the servers that it reached and that it was refused.
+    and `egress`, the servers that it reached and that it was refused; `isolated` is false there where the sandbox is not.
     """
 
     def __init__(
@@ -124,6 +124,8 @@ class Program(Environment):
         Returns the program's end, or None where a failure of the policy ends the episode. Raises StopEpisode and the
         failures that the class lists.
         """
+        if not sandbox.isolated:
+            episode.state["isolated"] = False
         front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
         ended = await self._run_in_sandbox(episode, front, box=self.sandbox or Box(), sandbox=sandbox)
         return ended if self._finished(episode, ended, front) else None
