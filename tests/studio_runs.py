@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode
+from wanderlust.evals.evaluate import evaluate
 from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
@@ -108,3 +111,27 @@ def one_more(store: RunStore, name: str, *, index: int) -> None:
     """Store another rollout, as a run that goes on does."""
     more = said(Turn(observation=(user("more"),), action=assistant(name)), task=name)
     store.add([Group(task=more.task, rollouts=[more], index=index)], stage="play", step=1, env="late")
+
+
+class Branching(Environment):
+    """Asks for two plans at once after a common beginning, then for a choice, and at last in a context of its own."""
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id="branching")]
+
+    async def run(self, episode: Episode) -> None:
+        agent, opening = episode.agent, [system("You plan."), user("Where do we begin?")]
+        begun = [*opening, await agent.act_with_context(opening)]
+        plans = await asyncio.gather(*(agent.act_with_context([*begun, user(f"Plan {n}?")]) for n in range(2)))
+        choice = [*begun, user(f"{plans[0].content} or {plans[1].content}?")]
+        said = await agent.act_with_context(choice)
+        await agent.act_with_context([*choice, said, user("Sure?")])
+        await agent.act_with_context([user("In short?")])
+        episode.reward("done", 1.0)
+
+
+def branched(folder: Path) -> Path:
+    """An evaluation whose rollouts have several conversations in one seat."""
+    says = Scripted(lambda messages, rng: f"answer to {messages[-1].content} ({rng.randint(0, 99)})")
+    asyncio.run(evaluate(Branching(), says, out=folder, samples=2, progress=False))
+    return folder

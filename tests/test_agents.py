@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from wanderlust.adapters.external_program import Program
-from wanderlust.environment import Agent, Environment, Limits
+from wanderlust.agent import Agent
+from wanderlust.environment import Environment, Limits
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.serving.agent_api import AgentAPI

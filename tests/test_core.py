@@ -15,7 +15,8 @@ import pytest
 import wanderlust
 from wanderlust import errors
 from wanderlust._lazy import import_object, needs_extra
-from wanderlust.environment import Agent, Episode, Limits, Step, StepEnvironment
+from wanderlust.agent import Agent
+from wanderlust.environment import Episode, Limits, Step, StepEnvironment
 from wanderlust.errors import (
     Failure,
     PolicyFailure,

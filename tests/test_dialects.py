@@ -246,27 +246,28 @@ def test_a_stop_text_ends_the_tokens_and_the_text_goes_on_from_there():
 def test_a_local_policy_ends_where_the_request_says():
     policy = LocalPolicy.of(MODEL, TOKENIZER, SamplingOptions(max_tokens=24), seed=5)
 
-    async def program(ask):
-        whole = json.loads((await ask("/v1/chat/completions", bodies()["openai"]))[1])["choices"][0]
-        text = whole["message"]["content"]
-        stop = text[len(text) // 2 : len(text) // 2 + 2]
-        cut = json.loads((await ask("/v1/chat/completions", bodies()["openai"] | {"stop": stop}))[1])["choices"][0]
-        few = json.loads((await ask("/v1/chat/completions", bodies()["openai"] | {"max_tokens": 3}))[1])
-        many = json.loads((await ask("/v1/chat/completions", bodies()["openai"] | {"max_tokens": 999}))[1])
-        several = json.loads((await ask("/v1/chat/completions", bodies()["openai"] | {"n": 3, "logprobs": True}))[1])
-        return text, stop, cut, few, many, several
+    def asked(**more):
+        """The answer to the same request in an episode of its own, which draws the same, and its turns."""
 
-    (text, stop, cut, few, many, several), agent = run(policy, program)
+        body = bodies()["openai"] | more
+        (_, answer, *_), agent = run(policy, lambda ask: ask("/v1/chat/completions", body))
+        return json.loads(answer), agent.trajectory.turns
+
+    whole, whole_turns = asked()
+    text = whole["choices"][0]["message"]["content"]
+    stop = text[len(text) // 2 : len(text) // 2 + 2]
+    (cut,), cut_turns = asked(stop=stop)[0]["choices"], asked(stop=stop)[1]
+    (few, _), (many, _) = asked(max_tokens=3), asked(max_tokens=999)
+    several, turns = asked(n=3, logprobs=True)
     assert cut["message"]["content"] == text[: text.index(stop)]
     assert (few["choices"][0]["finish_reason"], few["usage"]["completion_tokens"]) == ("length", 3)
     assert many["usage"]["completion_tokens"] <= 24  # the policy's own bound
-    turns = agent.trajectory.turns
-    assert len(turns) == 7
-    assert len(turns[1].tokens.completion) <= len(turns[0].tokens.completion)
+    assert len(turns) == 3
+    assert len(cut_turns[0].tokens.completion) <= len(whole_turns[0].tokens.completion)
     answers = [choice["message"]["content"] for choice in several["choices"]]
     assert len(set(answers)) > 1
     assert answers[0] == text  # the first of several draws is that of one alone
-    for turn, choice in zip(turns[4:], several["choices"], strict=True):
+    for turn, choice in zip(turns, several["choices"], strict=True):
         logprobs = [one["logprob"] for one in choice["logprobs"]["content"]]
         assert logprobs == pytest.approx(turn.tokens.logprobs)
 

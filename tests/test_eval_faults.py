@@ -13,7 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from wanderlust import Mixture, check
-from wanderlust.environment import Activity, Environment, Limits, track
+from wanderlust.agent import Activity, track
+from wanderlust.environment import Environment, Limits
 from wanderlust.errors import PolicyFailure, StopEpisode, UsageError
 from wanderlust.evals.evaluate import evaluate, evaluate_sync
 from wanderlust.evals.evaluation import play_jobs

@@ -204,8 +204,11 @@ def test_each_seat_is_chosen_for_training_by_its_own_reward(tmp_path: Path) -> N
         rows = list(training_rows(reader, "sft", min_reward=1.0))
         assert len(list(training_rows(reader, "sft", min_reward=0.0))) == 8
     assert [(row["seat"], row["reward"]) for row in rows] == [("seller", 1.0)] * 4
+    both = paid(0.0, 1.0)
+    for trajectory in both.trajectories:
+        trajectory.turns.append(Turn(observation=(user("?"),), action=assistant("!")))
     with RunStore.create(tmp_path / "both.db") as store:
-        store.add([Group(task=Task(id="t"), rollouts=[paid(0.0, 1.0)])], stage="eval", step=0, env="e")
+        store.add([Group(task=Task(id="t"), rollouts=[both])], stage="eval", step=0, env="e")
         assert [row["seat"] for row in training_rows(store, "sft", min_reward=1.0)] == ["s1"]
 
 

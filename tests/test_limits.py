@@ -23,6 +23,7 @@ PARAMETERS, POSITIONAL, OWN_IMPORTS = 9, 3, 12
 
 BROAD_EXCEPTS = {
     ("src/wanderlust/errors.py", "boundary"): "attributes every failure to the wall it crossed",
+    ("src/wanderlust/rubrics/function_call_worker.py", "_call"): "an untrusted function's failure is its result",
     ("src/wanderlust/tools/tool_calls.py", "make"): "the tool call: what a tool raises is text for the model",
     (
         "src/wanderlust/tools/sandbox/python_session_child.py",
@@ -43,10 +44,12 @@ LATE_IMPORTS = {
 WHOLE_COMMANDS = {
     ("src/wanderlust/evals/evaluate.py", "evaluate"): "all of `wander eval` in one call",
     ("src/wanderlust/training/train.py", "train"): "all of `wander train` in one call",
+    ("src/wanderlust/evals/scaling.py", "scale"): "all of `wander scale` in one call",
 }
 """Public functions that take as many arguments as their command has options."""
 
-CORE = {f"src/wanderlust/{name}.py" for name in ("types", "limits", "environment", "errors", "_lazy")}
+CORE_MODULES = ("types", "limits", "conversation_graph", "agent", "environment", "errors", "_lazy")
+CORE = {f"src/wanderlust/{name}.py" for name in CORE_MODULES}
 """The nouns and the contracts: they need the standard library alone."""
 CORE_NAMES = {path.removeprefix("src/").removesuffix(".py").replace("/", ".") for path in CORE}
 

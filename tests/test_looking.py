@@ -129,7 +129,7 @@ def test_atif_documents_keep_the_rules_of_the_format() -> None:
         assert step["source"] == "agent" or not {"tool_calls", "metrics", "model_name"} & step.keys()
     assert body["final_metrics"]["extra"]["reward"] == 1.0
     assert render_atif(played, Trajectory()) is None
-    assert [chat["messages"][-1]["content"] for chat in conversations(played)] == ["y"]
+    assert [chat["messages"][-1]["content"] for chat in conversations(played)] == ["done", "y"]
     assert list(conversations(played, min_reward=2.0)) == []
 
 

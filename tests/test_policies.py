@@ -15,7 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from wanderlust.environment import Agent, Environment, Limits
+from wanderlust.agent import Agent
+from wanderlust.environment import Environment, Limits
 from wanderlust.errors import PolicyFailure, StopEpisode, ToolFailure, UsageError
 from wanderlust.openai_types import DeclaredTool, tool_from_wire
 from wanderlust.policies.human import Human

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 from tests.sandboxes import SMALL, TRIED, bearing, code, everybody, refused, shell, token, within
 
-from wanderlust.tools.sandbox import LocalSandbox
-from wanderlust.tools.sandbox.overlay import unprivileged_command
+from wanderlust.tools.sandbox import LocalSandbox, users
 
 ROOT = os.geteuid() == 0
 
@@ -30,9 +29,16 @@ def open_place(tmp_path):
 
 
 @pytest.fixture
-def victim():
+def shared_user(monkeypatch):
+    """The one user that all sandboxes have where there are none left for each."""
+    monkeypatch.setattr(users, "USER_ID_COUNT", 0)
+    return users.reserve_user()
+
+
+@pytest.fixture
+def victim(shared_user):
     """A process of this machine, of the very user that the sandbox's processes have outside."""
-    process = subprocess.Popen([*unprivileged_command(), "sleep", "600"])
+    process = subprocess.Popen([*shared_user.become_command(), "sleep", "600"])
     yield process
     assert process.poll() is None, "the sandbox has ended a process outside"
     process.kill()
@@ -326,7 +332,8 @@ tried("clock", lambda: time.clock_settime(0, 0))
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86-64")
-def test_takes_what_the_kernel_counts_per_user_from_the_neighbours():
+@pytest.mark.usefixtures("shared_user")
+def test_takes_what_the_kernel_counts_per_user_from_neighbours_that_are_the_same_user():
     tries = """
 tried("inotify_init", lambda: libc.syscall(253))
 tried("inotify_init1", lambda: libc.syscall(294, 0))

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from serving import MODEL, TOKENIZER
-from wanderlust.environment import Agent
+from wanderlust.agent import Agent
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.local.policy import LocalPolicy

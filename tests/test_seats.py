@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.environment import Agent, Environment, Limits
+from wanderlust.agent import Agent
+from wanderlust.environment import Environment, Limits
 from wanderlust.errors import PolicyFailure, StopEpisode, WanderlustError
 from wanderlust.openai_types import parse_chat_completion
 from wanderlust.policies.scripted import Scripted

@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 
-from wanderlust.environment import Agent, Environment, Limits, Step
+from wanderlust.agent import Agent
+from wanderlust.environment import Environment, Limits, Step
 from wanderlust.errors import EnvironmentFailure, PolicyFailure, RubricFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from browsing import Window, chromium, plain_files, window
-from studio_runs import LONG, SCRIPT, evaluated, hostile, one_more, trained
+from studio_runs import LONG, SCRIPT, branched, evaluated, hostile, one_more, trained
 from studios import TOKEN, Client, served
 from wanderlust.cli.main import main
 from wanderlust.store.store import RunStore
@@ -33,6 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluated(root / "teacher", "teacher")
     evaluated(root / "random", "random")
     hostile(root / "hostile")
+    branched(root / "branched")
     (root / "foreign").mkdir()
     (root / "foreign/rollouts.db").write_bytes(b"this is no store" * 100)
     return root
@@ -423,3 +424,22 @@ def test_nobody_is_shut_out(browser: Browser, studio: Client) -> None:
             assert seen.faults() == [], address
             page.emulate_media(color_scheme="dark")
             assert seen.faults("color-contrast") == [], f"{address} in the dark"
+
+
+def test_a_seat_with_several_conversations_is_shown_as_a_graph(browser: Browser, studio: Client) -> None:
+    with window(browser, studio) as seen:
+        page = seen.go("/run/branched/rollout/1")
+        graph = page.get_by_role("region", name="Conversations of this seat")
+        expect(graph).to_contain_text("4 in 6 turns")
+        expect(graph.locator("circle")).to_have_count(6)
+        expect(graph.locator("circle.graph-root")).to_have_count(2)
+        expect(graph.locator("path")).to_have_count(4)
+        main = page.get_by_role("main")
+        expect(main).to_contain_text("continues turn 1")
+        expect(main).to_contain_text("a context of its own begins here")
+        graph.get_by_role("button", name="5. answer to Sure?").click()
+        expect(page.locator(".turn-here h2")).to_have_text("Turn 5")
+        page.get_by_role("group", name="Conversation").get_by_text("Up to turn 5").click()
+        expect(page.locator(".turn h2")).to_have_text(["Turn 1", "Turn 4", "Turn 5"])
+        assert not seen.faults()
+        assert not seen.complaints

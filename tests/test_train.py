@@ -285,7 +285,7 @@ def test_imitation_teaches_what_was_shown() -> None:
 
 def test_what_cannot_be_imitated_is_one_line():
     turns = [Turn(observation=(user("a"),), action=assistant("b"), resets_context=n > 0) for n in range(2)]
-    with pytest.raises(UsageError, match="the environment rewrites its context"):
+    with pytest.raises(UsageError, match="it has several conversations, or rewrites one"):
         imitation_sample(Trajectory(turns=turns), Renderer(TOKENIZER))
 
 

@@ -15,7 +15,7 @@ from wanderlust._lazy import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from wanderlust.environment import Agent as Agent
+    from wanderlust.agent import Agent as Agent
     from wanderlust.environment import Environment as Environment
     from wanderlust.environment import Episode as Episode
     from wanderlust.environment import MultiTurnEnvironment as MultiTurnEnvironment
@@ -79,7 +79,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "types": "Task Message ToolCall system user assistant Completion Tokens Turn Trajectory Score Rollout Group Policy",
     "limits": "Limits",
-    "environment": "Environment Episode Agent StepEnvironment SingleTurnEnvironment MultiTurnEnvironment",
+    "agent": "Agent",
+    "environment": "Environment Episode StepEnvironment SingleTurnEnvironment MultiTurnEnvironment",
     "tools.tool_environment": "ToolEnvironment",
     "tools.function": "tool toolset ToolError",
     "tools.mcp_toolset": "McpServer",

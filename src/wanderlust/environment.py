@@ -6,206 +6,18 @@ that before the model is asked.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
+from wanderlust.agent import Agent
+from wanderlust.errors import UsageError
 from wanderlust.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
-from wanderlust.limits import Spending, cut_text
-from wanderlust.types import (
-    AnswerOptions,
-    Completion,
-    Message,
-    OnText,
-    Policy,
-    RubricLike,
-    SupportsOptions,
-    SupportsStreaming,
-    Task,
-    Tool,
-    Trajectory,
-    Turn,
-    user,
-)
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Activity:
-    """One episode in progress."""
-
-    task: str
-    since: float
-    """When it began, in seconds of the monotonic clock; for reports, never for logic."""
-    steps: dict[int, str] = field(default_factory=dict)
-
-    @property
-    def current_step(self) -> str:
-        """The innermost thing that is under way, of several at once the one begun last."""
-        return next(reversed(self.steps.values()), "the environment")
-
-
-current_activity: ContextVar[Activity | None] = ContextVar("activity", default=None)
-"""The episode that the running code belongs to; tasks that it starts belong to it too."""
-
-
-class track:
-    """`with track("tool search"): ...` says what the episode is busy with; outside of an episode it does nothing."""
-
-    __slots__ = ("_activity", "_what")
-
-    def __init__(self, what: str):
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._activity = current_activity.get()
-        if self._activity is not None:
-            self._activity.steps[id(self)] = self._what
-
-    def __exit__(self, *_: object) -> None:
-        if self._activity is not None:
-            self._activity.steps.pop(id(self), None)
-
-
-class Agent:
-    """A live seat: a policy whose every turn is recorded and bounded.
-
-    A turn that did not happen (a failure, a limit, a cancellation) leaves the conversation as it was. Turns asked
-    for at once are taken one after the other.
-
-    Example:
-        >>> class Echo:
-        ...     async def complete(self, messages, tools=(), *, key=""):
-        ...         return Completion(message=Message("assistant", messages[-1].content))
-        >>> asyncio.run(Agent(Echo()).act(user("Hello."))).content
-        'Hello.'
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        key: str = "",
-        seat: str = "agent",
-        limits: Limits | None = None,
-        trainable: bool = True,
-        spending: Spending | None = None,
-    ):
-        """`spending` is the episode's, shared by its seats."""
-        self.policy, self.key, self.limits = policy, key, limits or Limits()
-        self.spending = spending or Spending()
-        self.trajectory = Trajectory(seat=seat, trainable=trainable)
-        self.messages: list[Message] = []
-        self.interruption: WanderlustError | None = None
-        """What kept the latest turn from happening; it ends the episode even where a program swallows it."""
-        self._context_tokens = 0
-        self._turn_lock = asyncio.Lock()
-        self._activity_name = "the policy" if seat == "agent" else f"the policy of {seat}"
-
-    async def act(self, *observation: Message, tools: Sequence[Tool] = ()) -> Message:
-        """Show the policy what is new; return what it does. Raises StopEpisode at a limit or a full context."""
-        async with self._turn_lock:
-            return await self._turn(self._cut(observation), tools, resets_context=False)
-
-    async def act_with_context(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool] = (),
-        *,
-        options: AnswerOptions | None = None,
-        on_text: OnText | None = None,
-    ) -> Message:
-        """Like `act`, but the caller owns the whole context (black-box agents, compaction).
-
-        `options` reach policies that are SupportsOptions, and nobody else: ask `unsupported_option` first. `on_text`
-        reaches those and policies that are SupportsStreaming; others never call it.
-        """
-        async with self._turn_lock:
-            prefix_length, context = len(self.messages), self._cut(messages)
-            resets = list(context[:prefix_length]) != self.messages
-            new = context if resets else context[prefix_length:]
-            return await self._turn(new, tools, resets_context=resets, options=options, on_text=on_text)
-
-    def _cut(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """The messages, those of tools within their bound."""
-        limit = self.limits.max_tool_chars
-        if limit is None or not any(message.role == "tool" and len(message.content) > limit for message in messages):
-            return tuple(messages)
-        return tuple(
-            replace(message, content=cut_text(message.content, limit)) if message.role == "tool" else message
-            for message in messages
-        )
-
-    def _reached_limit(self, *, resets_context: bool) -> str:
-        """Name of the bound that leaves no further turn; empty when there is none."""
-        if len(self.trajectory.turns) >= self.limits.max_turns:
-            return "max_turns"
-        most = self.limits.max_context_tokens
-        if most is not None and not resets_context and self._context_tokens >= most:
-            return "max_context_tokens"
-        return self.spending.reached(self.limits)
-
-    async def _turn(
-        self,
-        observation: tuple[Message, ...],
-        tools: Sequence[Tool],
-        *,
-        resets_context: bool,
-        options: AnswerOptions | None = None,
-        on_text: OnText | None = None,
-    ) -> Message:
-        context = [*observation] if resets_context else [*self.messages, *observation]
-        try:
-            if limit := self._reached_limit(resets_context=resets_context):
-                await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
-                raise StopEpisode(limit)
-            with boundary(PolicyFailure), track(self._activity_name):
-                if options is not None and isinstance(self.policy, SupportsOptions):
-                    policy = self.policy
-                    completion = await policy.complete_with_options(
-                        options, context, tools, key=self.key, on_text=on_text
-                    )
-                elif on_text is not None and isinstance(self.policy, SupportsStreaming):
-                    completion = await self.policy.complete_streaming(on_text, context, tools, key=self.key)
-                else:
-                    completion = await self.policy.complete(context, tools, key=self.key)
-                if not isinstance(completion, Completion):
-                    raise PolicyFailure(f"the policy gave a {type(completion).__name__}, and not a Completion")
-        except WanderlustError as cut:
-            self.interruption = cut
-            raise
-        self.interruption = None
-        self._context_tokens = self.spending.add(completion)
-        context.append(completion.message)
-        self.messages = context
-        turn = Turn(
-            observation=observation,
-            action=completion.message,
-            resets_context=resets_context,
-            finish=completion.finish,
-            tokens=completion.tokens,
-            usage=completion.usage,
-            details=completion.details,
-        )
-        self.trajectory.turns.append(turn)
-        return completion.message
-
-    def release(self) -> None:
-        """Tell the policy that this conversation is over."""
-        release_conversation(self.policy, self.key)
-
-
-def release_conversation(policy: object, key: str) -> None:
-    """Let a policy forget what it keeps of a conversation, if it keeps anything (`SupportsRelease`)."""
-    release = getattr(policy, "release", None)  # isinstance with a protocol takes longer than a whole turn
-    if release is not None:
-        release(key)
+from wanderlust.types import Message, Policy, RubricLike, Task, Tool, user
 
 
 class Episode:
@@ -301,6 +113,8 @@ class Environment(ABC):
     that texts without the form earn little. None: chance must earn clearly less than the oracle."""
     graded_arguments: frozenset[str] = frozenset()
     """Arguments of tool calls whose text the reward reads: `probe` spoils them in the oracle's calls."""
+    choose_by: str | None = None
+    """Part or metric of the score that does not read the answer, such as visible tests: best-of-n chooses by it."""
     group_by: str | None = None
     """Key of `Task.info` by which reports are broken down."""
     revision: Revision = Revision()

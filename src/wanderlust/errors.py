@@ -18,6 +18,9 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                     PolicyRefused       a server that refuses every request; ends the run
                 EnvironmentFailure      the environment's own code
                     RunawaySchedule     too many events of a world came due
+                    ProgramNotStarted   an agent's program that could not be started
+                    ProgramCrashed      an agent's program that ended with an error
+                    ProgramSilent       an agent's program that never asked the model
                 ToolFailure             the machinery behind a tool
                 RubricFailure           a reward function or a judge
                     JudgeRefusal        a judge that declined to answer
@@ -27,6 +30,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             ToolError                   a tool's answer to the model: what was asked cannot be done
                 ActionFailed            an app of a world refused
                 WrongArguments          the arguments do not fit the schema
+            EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
             SamplerGapError             sampler and trainer disagree about probabilities
             RewardHackingDetected       a monitor warned, and the run was to stop then

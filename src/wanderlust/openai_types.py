@@ -22,6 +22,7 @@ from wanderlust.types import (
     Tokens,
     Tool,
     ToolCall,
+    decode_arguments,
 )
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
@@ -191,14 +192,6 @@ def _decode_answer(body: bytes) -> _Answer:
         except ValueError:
             raise error from None
         return _answers.decode(whole.encode(errors="replace"))
-
-
-def decode_arguments(text: str) -> Any:
-    """Parse a call's arguments; the text itself where it is no JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def message_to_wire(message: Message, *, reasoning: bool = False) -> dict[str, Any]:

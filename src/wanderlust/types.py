@@ -5,6 +5,7 @@ Messages and tool calls have the shape that every chat endpoint understands.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -164,7 +165,9 @@ class Turn:
     observation: tuple[Message, ...]
     action: Message
     resets_context: bool = False
-    """True when `observation` is a rewritten context (compaction, self-improvement) instead of an append."""
+    """True when `observation` is a context of its own (compaction, a sub-agent) and continues no turn."""
+    parent: int | None = None
+    """Index of the turn that this one continues, where that is not the turn before it."""
     finish: str = "stop"
     tokens: Tokens | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
@@ -229,12 +232,38 @@ class Trajectory:
     @property
     def messages(self) -> list[Message]:
         """The conversation as it stands after the last turn."""
-        out: list[Message] = []
-        for turn in self.turns:
-            if turn.resets_context:
-                out.clear()
-            out += [*turn.observation, turn.action]
-        return out
+        return self.conversation(len(self.turns) - 1)
+
+    def parent(self, turn: int) -> int | None:
+        """Index of the turn that this one continues; None where it begins a conversation."""
+        if turn == 0 or self.turns[turn].resets_context:
+            return None
+        own = self.turns[turn].parent
+        return turn - 1 if own is None else own
+
+    def path(self, turn: int) -> list[int]:
+        """Indices of the turns of one conversation, from its first to this one."""
+        path, at = list[int](), turn if turn >= 0 else None
+        while at is not None:
+            path.append(at)
+            at = self.parent(at)
+        return path[::-1]
+
+    def conversation(self, turn: int) -> list[Message]:
+        """The conversation as it stands after a turn."""
+        turns = [self.turns[at] for at in self.path(turn)]
+        return [message for turn in turns for message in (*turn.observation, turn.action)]
+
+    @property
+    def is_one_conversation(self) -> bool:
+        """Whether every turn continues the one before it."""
+        return not any(turn.resets_context or turn.parent is not None for turn in self.turns)
+
+    @property
+    def ends(self) -> list[int]:
+        """Indices of the turns that no other continues: the last one of each conversation."""
+        continued = {self.parent(turn) for turn in range(len(self.turns))}
+        return [turn for turn in range(len(self.turns)) if turn not in continued]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -321,6 +350,14 @@ def _learning_rewards(rollout: Rollout) -> dict[str, float]:
     return {t.seat: t.score.reward for t in learning if t.score is not None}
 
 
+def decode_arguments(text: str) -> Any:
+    """Parse a call's arguments; the text itself where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 class Tool(Protocol):
     """Something an agent can call."""
 
@@ -388,15 +425,11 @@ class AnswerOptions:
     """Whether `AnswerDetails.logprobs` is wanted."""
     top_logprobs: int = 0
     """Alternatives wanted for each token."""
-    sample: int = 0
-    """Which of several answers to the same context this is; keys its draws."""
 
     @property
     def changed(self) -> list[str]:
-        """Names of the options that ask for something, `sample` left out."""
-        return [
-            name for name in self.__slots__ if name != "sample" and getattr(self, name) != getattr(_NO_OPTIONS, name)
-        ]
+        """Names of the options that ask for something."""
+        return [name for name in self.__slots__ if getattr(self, name) != getattr(_NO_OPTIONS, name)]
 
 
 _NO_OPTIONS = AnswerOptions()

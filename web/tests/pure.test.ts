@@ -4,7 +4,7 @@ import { createElement } from "react"
 import { renderToStaticMarkup } from "react-dom/server"
 import { beforeAll, describe, expect, test, vi } from "vitest"
 import { mainSeat } from "../src/api/seat"
-import type { Field, Metrics, Trajectory } from "../src/api/types"
+import type { Field, Metrics, Trajectory, Turn } from "../src/api/types"
 import { briefly, room } from "../src/charts/axis"
 import { panels, short, unitOf } from "../src/charts/panels"
 import { dashes, linesOf } from "../src/charts/series"
@@ -13,6 +13,7 @@ import { own, setOwn } from "../src/own"
 import { Message } from "../src/parts/Message"
 import { ending } from "../src/play/ending"
 import { ordered, tally } from "../src/screens/compared"
+import { conversationEnds, lanes, pathTo } from "../src/screens/ConversationGraph"
 import { completed, MAX_OFFERED, offered } from "../src/screens/offered"
 import { sorted } from "../src/screens/stepOrder"
 import { titles } from "../src/screens/titles"
@@ -318,5 +319,18 @@ describe("the seat that figures are of", () => {
     [[], undefined],
   ])("is the first that learns", (trajectories, name) => {
     expect(mainSeat({ trajectories })?.seat).toBe(name)
+  })
+})
+
+describe("the graph of a seat's conversations", () => {
+  const turns = [null, 0, 0, 0, 3, null].map(parent => ({ parent }) as Turn)
+
+  test("the first continuation keeps the lane, every further one and every new context gets its own", () => {
+    expect(lanes(turns)).toEqual([0, 0, 1, 2, 2, 3])
+  })
+
+  test("a conversation is the path to its last turn", () => {
+    expect(conversationEnds(turns)).toEqual([1, 2, 4, 5])
+    expect(pathTo(turns, 4)).toEqual([0, 3, 4])
   })
 })

@@ -1,7 +1,10 @@
 """An environment whose agent is a program of its own, in any language, that plays the episode in its own process.
 
-Not covered: the program is not isolated. It runs with this user's rights, its folder is private but nothing keeps it
-there, and it can use the network. Give it to a sandbox where it runs what the model writes.
+In a `Box` the program is isolated: it runs in a sandbox of its own, and the only thing outside that it reaches is the
+endpoint of its episode, by a socket in the sandbox's own network.
+
+Not covered without a `Box`: the program is not isolated. It runs with this user's rights, its folder is private but
+nothing keeps it there, it can use the network, and programs that run at once can read each other's keys.
 """
 
 from __future__ import annotations
@@ -11,14 +14,27 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import EnvironmentFailure, Failure, StopEpisode, one_line
 from wanderlust.serving.agent_api import AgentAPI
-from wanderlust.serving.http import AgentServer
-from wanderlust.tools.process import RunningProgram, run_program
+from wanderlust.serving.door import open_endpoint
+from wanderlust.serving.http import AgentServer, endpoint_variables
+from wanderlust.tools.process import ProgramNotStarted, run_program
+from wanderlust.tools.sandbox.base import (
+    NOT_EXECUTABLE_STATUS,
+    NOT_FOUND_STATUS,
+    NotIsolatedWarning,
+    Sandbox,
+    run_bounded,
+)
+from wanderlust.tools.sandbox.box import Box
 from wanderlust.types import Task
 
 PROGRAM_GRACE_SECONDS = 5.0
@@ -26,6 +42,14 @@ PROGRAM_GRACE_SECONDS = 5.0
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 ProgramCommand = Sequence[str] | Callable[[Task], Sequence[str]]
+
+
+class ProgramCrashed(EnvironmentFailure):
+    """The program ended with another exit code than 0, or by a signal."""
+
+
+class ProgramSilent(EnvironmentFailure):
+    """The program ended without asking the model once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +65,17 @@ class ProgramExit:
 class Program(Environment):
     """Runs `command` as the agent: it finds the model under OPENAI_BASE_URL with OPENAI_API_KEY, and nothing else.
 
-    The task comes as one JSON line on its standard input (`id`, `prompt`, `info`; never the answer); its folder is
-    empty, its own, and removed afterwards. `judge` or a rubric score the result.
+    The task comes as one JSON line on its standard input (`id`, `prompt`, `info`; never the answer). Its folder is its
+    own and removed afterwards: `/work` of the sandbox, or without a `sandbox` an empty folder of this machine. A
+    subclass fills it with `prepare`; `judge`, `judge_in_sandbox` or a rubric score what the program leaves.
 
-    A program that cannot start, exits with another code than 0 or never asks the model is an EnvironmentFailure that
-    quotes its last line; one that takes too long is truncated (`program_seconds`). A failure of the policy or a limit
-    sets the status of the rollout, whatever the program does next. Its children die with it.
+    A program that cannot start (ProgramNotStarted), exits with another code than 0 (ProgramCrashed) or never asks the
+    model (ProgramSilent) is a failure that quotes its last line and has no score. One that takes too long is truncated
+    (`program_seconds`), and one that floods its output in a sandbox is too (`program_output`). A failure of the policy
+    or a limit sets the status of the rollout, whatever the program does next. Its children die with it.
+
+    `episode.state` has `program`, its ProgramExit, and in a sandbox `door`, the requests that came and were refused,
+    and `egress`, the servers that it reached and that it was refused.
     """
 
     def __init__(
@@ -58,16 +87,18 @@ class Program(Environment):
         environment: Mapping[str, str] | None = None,
         server: AgentServer | None = None,
         ignored_options: Collection[str] = (),
+        sandbox: Box | None = None,
     ):
-        """`seconds` of wall clock per episode; `environment` is added to the few variables that a program inherits.
+        """`seconds` of wall clock per episode; `environment` is added to the few variables that a program has.
 
         Options of requests that no seat can honour, `max_tokens` and `stop` for two, are refused with status 400 unless
-        they are `ignored_options`.
+        they are `ignored_options`. Without a `sandbox` the program is not isolated; `server` is for such programs.
         """
         self._ignored_options = frozenset(ignored_options)
-        self.command, self.seconds = command, seconds
+        self.command, self.seconds, self.sandbox = command, seconds, sandbox
         self._tasks, self._environment = tuple(tasks), dict(environment or {})
         self._server = server or AgentServer()
+        self._unisolated = 0
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """The same in every split."""
@@ -76,48 +107,131 @@ class Program(Environment):
     async def run(self, episode: Episode) -> None:
         """Start the program, answer it, and judge what it leaves."""
         front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
-        seats, task = episode.agents.values(), episode.task
-        prompt = [{"role": message.role, "content": message.content} for message in task.prompt]
-        line = {"id": task.id, "prompt": prompt, "info": dict(task.info)}
+        if self.sandbox is not None:
+            async with self.sandbox.opened() as sandbox:
+                await self.prepare(episode, sandbox)
+                ended = await self._run_in_sandbox(episode, front, box=self.sandbox, sandbox=sandbox)
+                if self._finished(episode, ended, front):
+                    await self.judge_in_sandbox(episode, ended, sandbox)
+            return
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
-            async with self._server as server, server.serving(front) as key:
-                inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-                own = {"HOME": folder, "TMPDIR": folder, **server.variables(key)}
-                variables = inherited | self._environment | own
-                async with run_program(self._argv(task), json.dumps(line).encode() + b"\n", variables) as program:
-                    await self._wait(program, front)
-                    code = await program.end()
-                ended = ProgramExit(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
-            episode.state["program"] = asdict(ended)
-            if any(isinstance(agent.interruption, Failure) for agent in seats):
-                return  # it ends the episode, and says more than the exit code of a program that got no answer
-            if ended.exit and not front.episode_over.is_set():
-                why = f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
-                raise EnvironmentFailure(f"{self._name(episode)} {why}{_last(ended)}")
-            if not any(agent.trajectory.turns for agent in seats):
-                raise EnvironmentFailure(f"{self._name(episode)} ended without asking the model once{_last(ended)}")
-            await self.judge(episode, ended, folder)
+            ended = await self._run_here(episode, front, folder)
+            if self._finished(episode, ended, front):
+                await self.judge(episode, ended, folder)
+
+    async def prepare(self, episode: Episode, sandbox: Sandbox) -> None:
+        """Fill the sandbox's folder before the program starts; by default it is empty."""
 
     async def judge(self, episode: Episode, ended: ProgramExit, folder: str) -> None:
-        """Give rewards for what the program printed or left in its folder; by default none."""
+        """Give rewards for what the program printed or left in its folder; by default none.
+
+        Of a sandbox, `folder` is a copy on this machine: its folders and regular files.
+        """
+
+    async def judge_in_sandbox(self, episode: Episode, ended: ProgramExit, sandbox: Sandbox) -> None:
+        """Give rewards after commands in the sandbox, or in a fork of it; by default `judge` gets a copy."""
+        if type(self).judge is not Program.judge:
+            with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
+                await sandbox.get(Path(folder))
+                await self.judge(episode, ended, folder)
+
+    async def _run_here(self, episode: Episode, front: AgentAPI, folder: str) -> ProgramExit:
+        async with self._server as server, server.serving(front) as key:
+            inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+            own = {"HOME": folder, "TMPDIR": folder, **server.variables(key)}
+            variables = inherited | self._environment | own
+            with self._warning_of_neighbours():
+                async with run_program(self._argv(episode.task), _task_line(episode.task), variables) as program:
+                    ending = asyncio.create_task(program.process.wait())
+                    if not await _await_end(ending, front, seconds=self.seconds):
+                        raise StopEpisode("program_seconds")
+                    code = await program.end()
+        return ProgramExit(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
+
+    async def _run_in_sandbox(self, episode: Episode, front: AgentAPI, *, box: Box, sandbox: Sandbox) -> ProgramExit:
+        async with (
+            open_endpoint(await sandbox.listen(), front) as door,
+            box.proxied(sandbox) as (proxy, variables),
+        ):
+            own = endpoint_variables(door.url, door.key)
+            try:
+                child = await sandbox.start(self._argv(episode.task), env={**variables, **self._environment, **own})
+            except (OSError, ValueError) as error:
+                raise ProgramNotStarted(f"cannot start {self._name(episode.task)}: {error}") from error
+            line, output = _task_line(episode.task), sandbox.bounds.output
+            ending = asyncio.create_task(run_bounded(child, stdin=line, seconds=self.seconds, output=output))
+            try:
+                await _await_end(ending, front, seconds=None)
+                child.kill()
+                result = await ending
+            finally:
+                ending.cancel()
+                episode.state["door"] = door.record
+                if proxy is not None:
+                    episode.state["egress"] = proxy.record
+        stdout, stderr = (stream.decode(errors="replace") for stream in (result.stdout, result.stderr))
+        code = 128 - result.code if 128 < result.code < 128 + signal.NSIG else result.code
+        ended = ProgramExit(exit=code, stdout=stdout, stderr=stderr)
+        episode.state["program"] = asdict(ended)
+        if result.reached_limit and not front.episode_over.is_set():
+            raise StopEpisode("program_seconds" if result.reached_limit == "time" else "program_output")
+        if result.code in (NOT_EXECUTABLE_STATUS, NOT_FOUND_STATUS) and not _turns(episode):
+            raise ProgramNotStarted(f"cannot start {self._name(episode.task)}{_last(ended)}")
+        return ended
+
+    def _finished(self, episode: Episode, ended: ProgramExit, front: AgentAPI) -> bool:
+        """Record the program's end; whether there is something to judge."""
+        episode.state["program"] = asdict(ended)
+        if any(isinstance(agent.interruption, Failure) for agent in episode.agents.values()):
+            return False  # it ends the episode, and says more than the exit code of a program that got no answer
+        name = self._name(episode.task)
+        if ended.exit and not front.episode_over.is_set():
+            code = ended.exit
+            why = f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+            raise ProgramCrashed(f"{name} {why}{_last(ended)}")
+        if not _turns(episode):
+            raise ProgramSilent(f"{name} ended without asking the model once{_last(ended)}")
+        return True
 
     def _argv(self, task: Task) -> Sequence[str]:
         return self.command(task) if callable(self.command) else self.command
 
-    def _name(self, episode: Episode) -> str:
-        return repr(os.path.basename(self._argv(episode.task)[0]))
+    def _name(self, task: Task) -> str:
+        return repr(os.path.basename(self._argv(task)[0]))
 
-    async def _wait(self, program: RunningProgram, front: AgentAPI) -> None:
-        ending, over = asyncio.create_task(program.process.wait()), asyncio.create_task(front.episode_over.wait())
+    @contextmanager
+    def _warning_of_neighbours(self) -> Iterator[None]:
+        """Warn where programs run at once without isolation."""
+        self._unisolated += 1
         try:
-            done, _ = await asyncio.wait({ending, over}, timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                raise StopEpisode("program_seconds")
-            if ending not in done:
-                await asyncio.wait({ending}, timeout=PROGRAM_GRACE_SECONDS)
+            if self._unisolated > 1:
+                why = "each can read the others' keys and play in their episodes: give Program a sandbox"
+                warnings.warn(f"NOT ISOLATED: programs run at once, and {why}", NotIsolatedWarning, stacklevel=2)
+            yield
         finally:
-            ending.cancel()
-            over.cancel()
+            self._unisolated -= 1
+
+
+async def _await_end(ending: asyncio.Task[Any], front: AgentAPI, *, seconds: float | None) -> bool:
+    """Wait for a program to end, or for PROGRAM_GRACE_SECONDS after its episode is over; false after `seconds`."""
+    over = asyncio.create_task(front.episode_over.wait())
+    try:
+        done, _ = await asyncio.wait({ending, over}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if done and ending not in done:
+            await asyncio.wait({ending}, timeout=PROGRAM_GRACE_SECONDS)
+        return bool(done)
+    finally:
+        over.cancel()
+
+
+def _task_line(task: Task) -> bytes:
+    """What the program gets on its standard input."""
+    prompt = [{"role": message.role, "content": message.content} for message in task.prompt]
+    return json.dumps({"id": task.id, "prompt": prompt, "info": dict(task.info)}).encode() + b"\n"
+
+
+def _turns(episode: Episode) -> int:
+    return sum(len(agent.trajectory.turns) for agent in episode.agents.values())
 
 
 def _last(ended: ProgramExit) -> str:

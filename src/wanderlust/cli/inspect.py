@@ -198,7 +198,9 @@ def _render_seat(trajectory: Trajectory, *, several: bool) -> Iterator[str]:
     for number, turn in enumerate(trajectory.turns, 1):
         yield ""
         if turn.resets_context:
-            yield "(the context was rewritten)"
+            yield "(a context of its own)"
+        elif turn.parent is not None:
+            yield f"(continues turn {turn.parent + 1})"
         for message in turn.observation:
             yield from _render_message(message)
         yield from _render_message(

@@ -25,22 +25,12 @@ from wanderlust.policies.resolve import (
     resolve_judge_policy,
     resolve_policy,
 )
-from wanderlust.rubrics.judge import JudgeOptions
+from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE, JudgeOptions
 from wanderlust.rubrics.label_free import shown_prompt
 from wanderlust.rubrics.model_request import JudgeRefusal, JudgeResponseCache
 from wanderlust.rubrics.rubric import RewardResult, gather_results
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-
-REFERENCE_FREE_TEMPLATE = """How good is this answer? HIGH is entirely right, LOW is wrong or no answer.
-
-<question>
-{prompt}
-</question>
-<answer>
-{completion}
-</answer>"""
-"""Template of the judge's prompt; without a reference, as there is none when it chooses among rollouts."""
 
 
 @Parameter(name="*")

@@ -46,9 +46,11 @@ COMMANDS = {
     "check": ("authoring:check_command", "Check that an environment keeps its contract."),
     "probe": ("authoring:probe_command", "Test a reward for exploits with degenerate policies."),
     "lab": ("lab:lab_command", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
+    "scale": ("scale_command:scale_command", "Best-of-n, majority, revision: what more tokens at test time bring."),
     "judge": ("judge_command:judge_command", "Calibrate a judge; measure best-of-n by judge."),
     "rescore": ("rescore:rescore_command", "Judge an evaluation's rollouts again with another rubric."),
     "rerun": ("rerun_command:rerun_command", "Make a run again from its wander.lock."),
+    "tasks": ("tasks_command:tasks_command", "Make repository tasks from packages' own tests, and list them."),
     "list": ("inspect:list_command", "List the environments that are installed."),
     "world": (
         "world_command:world_command",

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar
 
-from wanderlust.environment import Agent, Episode, Limits
+from wanderlust.agent import Agent
+from wanderlust.environment import Episode, Limits
 from wanderlust.environments.assistant_life import FAMILY_SPLITS, AssistantLife
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure
-from wanderlust.openai_types import content_parts, decode_arguments
+from wanderlust.openai_types import content_parts
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint, schema_of
-from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall
+from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall, decode_arguments
 
 API_VERSION = "2023-06-01"
 DEFAULT_ANSWER_TOKENS = 8192

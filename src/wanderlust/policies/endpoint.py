@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from wanderlust.conversation_graph import draw_name
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, one_line
 from wanderlust.openai_types import message_to_wire, options_to_wire, parse_chat_completion, tool_to_wire
 from wanderlust.policies.refusals import Refusal, Trial, parse_refusal
@@ -367,7 +368,7 @@ class Endpoint(HttpConnection):
         key: str,
         options: AnswerOptions | None = None,
     ) -> Completion:
-        draw = f"{key}/{len(messages)}" + (f"/{options.sample}" if options is not None and options.sample else "")
+        draw = draw_name(key, messages)
         drawn = sha256(draw.encode()).digest()
         body: dict[str, Any] = {
             **self._body,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure, one_line
-from wanderlust.openai_types import content_parts, decode_arguments
+from wanderlust.openai_types import content_parts
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint, schema_of, seed_of
 from wanderlust.types import (
@@ -23,6 +23,7 @@ from wanderlust.types import (
     TokenLogprob,
     Tool,
     ToolCall,
+    decode_arguments,
 )
 
 ANSWER_PARTS = "gemini_parts"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 from yarl import URL
 
+from wanderlust.conversation_graph import draw_name
 from wanderlust.policies.endpoint import HttpConnection, safe_url
 from wanderlust.types import AnswerOptions, Completion, Message, OnText, Tool
 
@@ -61,7 +62,7 @@ class NativeEndpoint(HttpConnection, ABC):
         on_text: OnText | None = None,
     ) -> Completion:
         """Send the options with the request; the provider's refusal of one is a PolicyFailure."""
-        draw = f"{key}/{len(messages)}" + (f"/{options.sample}" if options.sample else "")
+        draw = draw_name(key, messages)
         body = merge_fields(self.request(options, messages, tools, draw=draw), self._extra)
         return await self.ask(self.url, msgspec.json.encode(body), draw=draw, read=self.read)
 

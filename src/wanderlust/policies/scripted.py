@@ -10,6 +10,7 @@ from inspect import getsource, isawaitable
 from random import Random
 from typing import NamedTuple
 
+from wanderlust.conversation_graph import draw_name, seat_of_key
 from wanderlust.errors import CONTEXT_STOP, ContextFull, PolicyFailure, StopEpisode, UsageError, one_line
 from wanderlust.types import Completion, Message, Policy, Rollout, Tool, Trajectory, Turn, assistant
 
@@ -25,7 +26,7 @@ class RolloutKey(NamedTuple):
 
 def parse_rollout_key(key: str) -> RolloutKey:
     """Split a key of the engine into its parts; the task's id may contain slashes."""
-    task, seed, sibling, seat = key.rsplit("/", 3)
+    task, seed, sibling, seat = seat_of_key(key).rsplit("/", 3)
     return RolloutKey(task, int(seed), int(sibling), seat)
 
 
@@ -41,13 +42,15 @@ class PerRolloutPolicy:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The answer of this seat's own policy."""
-        if key not in self._policies:
-            self._policies[key] = self._make_policy(parse_rollout_key(key))
-        return await self._policies[key].complete(messages, tools, key=key)
+        seat = seat_of_key(key)
+        if seat not in self._policies:
+            self._policies[seat] = self._make_policy(parse_rollout_key(key))
+        return await self._policies[seat].complete(messages, tools, key=key)
 
     def release(self, key: str) -> None:
-        """Drop this seat's policy."""
-        policy = self._policies.pop(key, None)
+        """Drop this seat's policy, or what it keeps of one conversation."""
+        seat = seat_of_key(key)
+        policy = self._policies.pop(key, None) if seat == key else self._policies.get(seat)
         release = getattr(policy, "release", None)
         if release is not None:
             release(key)
@@ -69,7 +72,7 @@ class Scripted:
         self._script = script if callable(script) else None
         self._lines: list[str | Message] = [] if callable(script) else list(script)
         self._examples: dict[str, int] = {}
-        """By key, the assistant messages of the first prompt."""
+        """By seat, the assistant messages of the first prompt."""
 
     @property
     def digest(self) -> str:
@@ -84,7 +87,7 @@ class Scripted:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer by the script."""
         if self._script is not None:
-            answer = self._script(messages, Random(f"{key}/{len(messages)}"))
+            answer = self._script(messages, Random(draw_name(key, messages)))
         else:
             answer = self._next_line(messages, key)
         if not isinstance(answer, str | Message) and isawaitable(answer):
@@ -99,8 +102,8 @@ class Scripted:
 
     def _next_line(self, messages: Sequence[Message], key: str) -> str | Message:
         turn = sum(m.role == "assistant" for m in messages)
-        if key:  # fewer than at the first turn: the environment has begun a new context
-            examples = self._examples[key] = min(turn, self._examples.get(key, turn))
+        if seat := seat_of_key(key):  # fewer than at the first turn: the environment has begun a new context
+            examples = self._examples[seat] = min(turn, self._examples.get(seat, turn))
             turn -= examples
         if turn >= len(self._lines):
             raise IndexError(f"the script has {len(self._lines)} lines and was asked for one more")
@@ -129,13 +132,14 @@ class Recorded:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The recorded action of this seat's next turn."""
-        if key not in self._replays:
-            name = key.rpartition("/")[2]
+        seat = seat_of_key(key)
+        if seat not in self._replays:
+            name = seat.rpartition("/")[2]
             if len(self._seats) > 1 and name not in self._seats:
                 raise PolicyFailure(f"the recording has no seat {name!r}; there are {', '.join(self._seats)}")
             alone = next(iter(self._seats.values())) if len(self._seats) == 1 else None
-            self._replays[key] = _Replay(alone or self._seats[name])
-        replay = self._replays[key]
+            self._replays[seat] = _Replay(alone or self._seats[name])
+        replay = self._replays[seat]
         if self._stop and replay.is_over:
             raise ContextFull("as recorded") if self._stop == CONTEXT_STOP else StopEpisode(self._stop)
         turn = replay.next(messages)
@@ -149,31 +153,30 @@ class Recorded:
 @dataclass(slots=True)
 class _Replay:
     trajectory: Trajectory
-    turns: int = 0
-    context: list[Message] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
 
     @property
     def is_over(self) -> bool:
         """Whether all turns have been taken."""
-        return self.turns == len(self.trajectory.turns)
+        return len(self.taken) == len(self.trajectory.turns)
 
     def next(self, messages: Sequence[Message]) -> Turn:
+        """The first turn that was not taken yet and had this context: conversations at once come in any order."""
         seat, recorded = self.trajectory.seat, self.trajectory.turns
         if self.is_over:
             raise PolicyFailure(f"the recording of seat {seat!r} ends after {len(recorded)} turns")
-        turn = recorded[self.turns]
-        if turn.resets_context:
-            self.context.clear()
-        self.context += turn.observation
-        if self.context != list(messages):
-            pairs = enumerate(zip(self.context, messages, strict=False), 1)
+        left = [number for number in range(len(recorded)) if number not in self.taken]
+        matching = (number for number in left if self.trajectory.conversation(number)[:-1] == list(messages))
+        number = next(matching, None)
+        if number is None:
+            context = self.trajectory.conversation(left[0])[:-1]
+            pairs = enumerate(zip(context, messages, strict=False), 1)
             changed = (
                 f"message {number} was {one_line(repr(before))} and is {one_line(repr(now))}"
                 for number, (before, now) in pairs
                 if before != now
             )
-            lengths = f"the conversation had {len(self.context)} messages and has {len(messages)}"
-            raise PolicyFailure(f"turn {self.turns + 1} of seat {seat!r}: {next(changed, lengths)}")
-        self.turns += 1
-        self.context.append(turn.action)
-        return turn
+            lengths = f"the conversation had {len(context)} messages and has {len(messages)}"
+            raise PolicyFailure(f"turn {left[0] + 1} of seat {seat!r}: {next(changed, lengths)}")
+        self.taken.add(number)
+        return recorded[number]

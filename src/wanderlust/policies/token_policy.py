@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+from wanderlust.conversation_graph import draw_name, seat_of_key
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.base import OnTokens, SampledTokens, Sampler, SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
@@ -28,22 +29,48 @@ HONOURED_OPTIONS = frozenset({"stop", "max_tokens", "logprobs"})
 """Fields of AnswerOptions that sampling tokens can honour."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A conversation as it stood after an answer."""
+
+    messages: int
+    ids: int
+    """Ids of the messages, read and sampled."""
+    closed: bool
+    """Whether the end-of-turn id was sampled."""
+
+
 @dataclass(slots=True)
 class _Conversation:
     messages: list[Message] = field(default_factory=list)
     tool_names: tuple[str, ...] = ()
     """Names of the tools in the context."""
     ids: list[int] = field(default_factory=list)
-    """Ids of `messages`, read and sampled."""
-    closed: bool = False
+    answers: list[_Answered] = field(default_factory=list)
     busy: bool = False
+
+    def append(self, read: Sequence[int], messages: Sequence[Message], said: Sequence[int], *, closed: bool) -> None:
+        """Add what was read and an answer; `messages` is the whole conversation."""
+        self.ids += (*read, *said)
+        self.messages = [*messages]
+        self.answers.append(_Answered(len(messages), len(self.ids), closed))
+
+    def until(self, messages: Sequence[Message]) -> _Conversation | None:
+        """The conversation up to the last of its answers that `messages` goes on from; None where there is none."""
+        for number in range(len(self.answers), 0, -1):
+            end = self.answers[number - 1]
+            if end.messages < len(messages) and list(messages[: end.messages]) == self.messages[: end.messages]:
+                kept = self.messages[: end.messages], self.tool_names, self.ids[: end.ids], self.answers[:number]
+                return _Conversation(*kept)
+        return None
 
 
 class TokenPolicy:
     """Sample with exact ids and log-probabilities, by any sampler.
 
     `key` names a conversation: with one, a later turn's prompt extends the ids of the turns before; without, every
-    context is rendered whole. Draws depend on `seed`, the key and the turn alone.
+    context is rendered whole. A conversation that branches off from another one of its seat begins with the ids that
+    were read and sampled there. Draws depend on `seed`, the key and the turn alone.
     """
 
     streams: ClassVar[bool] = False
@@ -119,7 +146,7 @@ class TokenPolicy:
     ) -> Completion:
         talk, new = self._open(messages, tools, key=key)
         offset, talk.busy = len(talk.ids), True
-        draws = derive_key(self.seed, key, len(messages), *([options.sample] if options.sample else []))
+        draws = derive_key(self.seed, draw_name(key, messages))
         sampling = self._sampling_of(options)
         with ExitStack() as undo:
             undo.callback(self.release, key)  # after a failure nobody knows how far the engine came
@@ -127,10 +154,9 @@ class TokenPolicy:
             sampled = await self.sampler.sample([*talk.ids, *new], sampling, key=draws, session=key, **reports)
             undo.pop_all()
         talk.busy = False
-        talk.ids += new
-        talk.ids += sampled.ids
         message = self.renderer.parse_answer(sampled.ids, tools, turn=len(messages), stops=options.stop)
-        talk.messages, talk.closed = [*messages, message], sampled.ids[-1] in self.renderer.end_ids
+        closed = sampled.ids[-1] in self.renderer.end_ids
+        talk.append(new, [*messages, message], sampled.ids, closed=closed)
         tokens = Tokens(
             prompt=tuple(new),
             completion=sampled.ids,
@@ -170,8 +196,7 @@ class TokenPolicy:
         """
         talk, new = self._open(messages, (), key=key)
         offset, ids = len(talk.ids), self.renderer.render_answer(answer)
-        talk.ids += (*new, *ids)
-        talk.messages, talk.closed = [*messages, answer], True
+        talk.append(new, [*messages, answer], ids, closed=True)
         tokens = Tokens(prompt=tuple(new), completion=ids, logprobs=(0.0,) * len(ids), offset=offset)
         return Completion(message=answer, finish=NOT_SAMPLED, tokens=tokens)
 
@@ -194,15 +219,26 @@ class TokenPolicy:
         if talk is not None and talk.busy:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
         tool_names = tuple(tool.name for tool in tools)
-        new = None
-        if talk is not None and tool_names in ((), talk.tool_names):
-            length = len(talk.messages)
-            if len(messages) > length and list(messages[:length]) == talk.messages:
-                new = self.renderer.extend(talk.messages, messages[length:], closed=talk.closed)
-        if talk is None or new is None:
+        known, new = talk if talk is not None else self._parent(messages, key), None
+        if known is not None and known.answers and tool_names in ((), known.tool_names):
+            length = len(known.messages)
+            if len(messages) > length and list(messages[:length]) == known.messages:
+                new = self.renderer.extend(known.messages, messages[length:], closed=known.answers[-1].closed)
+        if known is None or new is None:
             if talk is not None:
                 self.sampler.release(key)
-            talk, new = _Conversation(tool_names=tool_names), self.renderer.start(messages, tools)
+            known, new = _Conversation(tool_names=tool_names), self.renderer.start(messages, tools)
+        elif talk is None:  # a branch is a sequence of its own
+            known.ids, new = [], (*known.ids, *new)
         if key:
-            self._conversations[key] = talk
-        return talk, new
+            self._conversations[key] = known
+        return known, new
+
+    def _parent(self, messages: Sequence[Message], key: str) -> _Conversation | None:
+        """The longest beginning of `messages` among the other conversations of the seat."""
+        seat = seat_of_key(key)
+        if seat == key:
+            return None
+        others = [talk for name, talk in self._conversations.items() if seat_of_key(name) == seat]
+        found = [talk for other in others if (talk := other.until(messages)) is not None]
+        return max(found, key=lambda talk: len(talk.messages), default=None)

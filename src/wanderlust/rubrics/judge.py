@@ -63,6 +63,8 @@ JUDGE_TEMPLATE = """How good is this answer? HIGH is entirely right, LOW is wron
 {completion}
 </answer>"""
 """The default question to a judge."""
+REFERENCE_FREE_TEMPLATE = JUDGE_TEMPLATE.replace("<reference>\n{answer}\n</reference>\n", "")
+"""The same without a reference, as there is none where a judge chooses among rollouts."""
 
 
 class _JudgeScore(msgspec.Struct, forbid_unknown_fields=True):

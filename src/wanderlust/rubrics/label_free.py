@@ -16,7 +16,8 @@ from random import Random
 from typing import Literal, Protocol, TypeAlias, get_args
 from weakref import WeakValueDictionary
 
-from wanderlust.environment import Environment, release_conversation
+from wanderlust.agent import release_conversation
+from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary
 from wanderlust.policies.base import derive_key
 from wanderlust.policies.scripted import Scripted

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from wanderlust.environment import release_conversation
+from wanderlust.agent import release_conversation
 from wanderlust.errors import Failure, RubricFailure, StoreError, UsageError, boundary, one_line
 from wanderlust.rubrics.parsing import scan_json
 from wanderlust.types import AnswerOptions, Completion, Message, Policy, SupportsOptions, assistant, user

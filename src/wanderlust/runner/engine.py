@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from wanderlust.environment import Activity, Agent, Environment, Episode, Limits, current_activity, track
+from wanderlust.agent import Activity, Agent, current_activity, track
+from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import (
     EnvironmentFailure,
     Failure,

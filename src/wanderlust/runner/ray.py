@@ -25,7 +25,7 @@ import ray
 from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError
 
-from wanderlust.environment import track
+from wanderlust.agent import track
 from wanderlust.errors import (
     EnvironmentFailure,
     Failure,

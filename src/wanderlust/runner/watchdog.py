@@ -18,7 +18,7 @@ from threading import Event, Thread, get_ident, main_thread
 from types import FrameType
 
 import wanderlust
-from wanderlust.environment import Activity
+from wanderlust.agent import Activity
 
 NOTICE_SECONDS, LIMIT_SECONDS = 5.0, 60.0
 """Seconds that code may hold the event loop before it is reported, and before it is interrupted."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from wanderlust.serving.openai_sdk import openai_client as openai_client
     from wanderlust.tools.mcp_server import serve_http as serve_http
     from wanderlust.tools.mcp_server import serve_stdio as serve_stdio
+    from wanderlust.tools.sandbox.base import SandboxBounds as SandboxBounds
+    from wanderlust.tools.sandbox.box import Box as Box
     from wanderlust.tools.text_protocol import TextProtocol as TextProtocol
 
 _MODULES = {
@@ -28,6 +30,8 @@ _MODULES = {
     "serving.openai_client": "Client",
     "serving.openai_sdk": "openai_client",
     "tools.text_protocol": "TextProtocol",
+    "tools.sandbox.base": "SandboxBounds",
+    "tools.sandbox.box": "Box",
     "adapters.trl": "trl_environments",
     "adapters.verl": "play_episode",
     "adapters.external_program": "Program",

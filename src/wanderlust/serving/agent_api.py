@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from wanderlust.environment import Agent
+from wanderlust.agent import Agent
 from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary, one_line
-from wanderlust.openai_types import decode_arguments
 from wanderlust.serving.anthropic_api import MessagesDialect
 from wanderlust.serving.chat_api import ChatDialect
 from wanderlust.serving.dialect import Dialect, JsonObject, OnPiece, SeatRequest, Style
@@ -23,19 +21,19 @@ from wanderlust.serving.http_response import HttpResponse, ResponseStream, error
 from wanderlust.serving.model_lists import render_model, render_models
 from wanderlust.serving.responses_api import ResponsesDialect, StoredResponse
 from wanderlust.serving.seat_stream import TurnStream, failure_response
-from wanderlust.types import AnswerOptions, Message, ToolCall, Turn
+from wanderlust.types import OnText, Turn
 
 MAX_WAITING_SEAT_REQUESTS = 64
-"""Concurrent requests of one episode; they are answered one after the other."""
+"""Concurrent requests of one episode."""
 _GENERATE = re.compile(r"/models/([^:]+):(generateContent|streamGenerateContent|countTokens)")
 
 
 class AgentAPI:
     """The seats of one episode as models of an API, by the seat's name; with one seat, any name will do.
 
-    A program may keep its own conversation: messages that it appends are a turn's observation, and a turn whose
-    request rewrites the past (compaction) resets the context. Parallel conversations in one seat are recorded turn by
-    turn, each such turn with its whole context; for trajectories of their own, sub-agents need seats of their own.
+    A program may keep several conversations at once, and requests are answered at once. Each is recorded as a turn that
+    continues the conversation whose messages it repeats; one that repeats none (compaction, a sub-agent) begins its
+    own. Rewards are the seat's: a sub-agent with a score of its own needs a seat of its own.
     """
 
     def __init__(self, agents: Mapping[str, Agent], *, ignored_options: Collection[str] = ()):
@@ -165,24 +163,29 @@ class AgentAPI:
         return _input_items(stored) if part else stored.answer
 
     async def _take(self, agent: Agent, request: SeatRequest, on_piece: OnPiece | None) -> list[Turn]:
-        """Take the turns of a request: one for each answer that it wants."""
+        """Take the turns of a request, one for each answer that it wants, all at once."""
         self._waiting += 1
+        said = [None if on_piece is None else partial(on_piece, number) for number in range(request.answers)]
         try:
-            return [await self._turn(agent, request, sample=n, on_piece=on_piece) for n in range(request.answers)]
+            turns = (self._turn(agent, request, on_text=on_text) for on_text in said)
+            ended = await asyncio.gather(*turns, return_exceptions=True)
+            if failures := [one for one in ended if isinstance(one, BaseException)]:
+                raise failures[0]
+            return [one for one in ended if isinstance(one, Turn)]
         finally:
             self._waiting -= 1
 
-    async def _turn(self, agent: Agent, request: SeatRequest, *, sample: int, on_piece: OnPiece | None) -> Turn:
+    async def _turn(self, agent: Agent, request: SeatRequest, *, on_text: OnText | None) -> Turn:
         if self.episode_over.is_set():
             await asyncio.sleep(0)  # a program that repeats the request for ever must not block the event loop
             reasons = (str(a.interruption) for a in self.agents.values() if a.interruption is not None)
             raise StopEpisode(next(reasons, "ended"))
         try:
             await agent.act_with_context(
-                restore_recorded_messages(request.messages, agent),
+                request.messages,
                 request.tools,
-                options=_options_of(request.options, sample),
-                on_text=None if on_piece is None else partial(on_piece, sample),
+                options=request.options if request.options.changed else None,
+                on_text=on_text,
             )
         except WanderlustError:
             self.episode_over.set()
@@ -197,32 +200,10 @@ class AgentAPI:
         return next(iter(self.agents.values()))
 
 
-def _options_of(options: AnswerOptions, sample: int) -> AnswerOptions | None:
-    """The options of one of several answers; None where nothing is asked for."""
-    return replace(options, sample=sample) if options.changed or sample else None
-
-
 def _input_items(stored: StoredResponse) -> JsonObject:
     items = stored.input_items[::-1]  # the latest first, as this route orders them by default
     ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {"first_id": None, "last_id": None}
     return {"object": "list", "data": items, "has_more": False, **ends}
-
-
-def restore_recorded_messages(messages: Sequence[Message], agent: Agent) -> list[Message]:
-    """Replace answers that the program repeats inexactly by the seat's recorded ones.
-
-    Reasoning is not part of the API, and programs often write arguments anew.
-    """
-    context = list(messages)
-    for index, (now, before) in enumerate(zip(messages, agent.messages, strict=False)):
-        same_text = now.role == before.role == "assistant" and now.content.strip() == before.content.strip()
-        if same_text and _calls(now.tool_calls) == _calls(before.tool_calls):
-            context[index] = before
-    return context
-
-
-def _calls(calls: Iterable[ToolCall]) -> list[tuple[str, str, Any]]:
-    return [(call.id, call.name, decode_arguments(call.arguments)) for call in calls]
 
 
 def parse_json_body(body: bytes) -> dict[str, Any]:

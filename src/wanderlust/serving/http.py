@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Protocol, Self
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from wanderlust.errors import UsageError
 from wanderlust.serving.dialect import Style
@@ -42,6 +43,22 @@ def url_of(runner: web.AppRunner) -> str:
     """URL of what has been started."""
     host, port, *_ = runner.addresses[0]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def endpoint_variables(url: str, key: str) -> dict[str, str]:
+    """Environment variables by which the SDKs of OpenAI, Anthropic and Google find the server under this URL.
+
+    The base URL of OpenAI's has `/v1`, as its SDKs expect; the server takes all of them with it and without.
+    """
+    root = url.removesuffix(API_PREFIX)
+    return {
+        "OPENAI_BASE_URL": url,
+        "OPENAI_API_KEY": key,
+        "ANTHROPIC_BASE_URL": root,
+        "ANTHROPIC_API_KEY": key,
+        "GOOGLE_GEMINI_BASE_URL": root,
+        "GEMINI_API_KEY": key,
+    }
 
 
 class RequestHandler(Protocol):
@@ -102,27 +119,15 @@ class AgentServer:
         return f"{url_of(self._starting.result())}{API_PREFIX}"
 
     def variables(self, key: str) -> dict[str, str]:
-        """Environment variables by which the SDKs of OpenAI, Anthropic and Google find the server; inside of the block.
-
-        The base URL of OpenAI's has `/v1`, as its SDKs expect; the server takes all of them with it and without.
-        """
-        root = self.url.removesuffix(API_PREFIX)
-        return {
-            "OPENAI_BASE_URL": self.url,
-            "OPENAI_API_KEY": key,
-            "ANTHROPIC_BASE_URL": root,
-            "ANTHROPIC_API_KEY": key,
-            "GOOGLE_GEMINI_BASE_URL": root,
-            "GEMINI_API_KEY": key,
-        }
+        """`endpoint_variables` of this server; inside of the block."""
+        return endpoint_variables(self.url, key)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
             self._users += 1
             undo.push_async_exit(self)
             if self._starting is None:
-                app = web.Application(client_max_size=MAX_REQUEST_BYTES)
-                app.router.add_route("*", "/{path:.*}", self._handle)
+                app = self.make_app()
                 self._starting = asyncio.create_task(start_app(app, self.host, self.port, grace=self._grace))
             await asyncio.shield(self._starting)
             undo.pop_all()
@@ -144,6 +149,12 @@ class AgentServer:
             yield key
         finally:
             del self._handlers[key]
+
+    def make_app(self, *middlewares: Middleware) -> web.Application:
+        """An application that answers by the keys of this server, to be served elsewhere."""
+        app = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=middlewares)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        return app
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, WanderlustError, one_line
-from wanderlust.openai_types import DeclaredTool, decode_arguments, parse_request
+from wanderlust.openai_types import DeclaredTool, parse_request
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.streaming_text import StreamingText, cut_at_stops
@@ -30,7 +30,7 @@ from wanderlust.serving.model_requests import (
     parse_completion_request,
 )
 from wanderlust.serving.streaming import Choice, WireFormat
-from wanderlust.types import Message, Tool, assistant
+from wanderlust.types import Message, Tool, assistant, decode_arguments
 
 PREFIX_CACHE_ENTRIES = 32
 """Conversations; each holds a row of the engine's memory."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Self
 
-from wanderlust.environment import Agent
+from wanderlust.agent import Agent
 from wanderlust.serving.agent_api import AgentAPI
 
 _ABSENT = frozenset(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx2
 from openai import AsyncOpenAI
 
-from wanderlust.environment import Agent
+from wanderlust.agent import Agent
 from wanderlust.serving.agent_api import AgentAPI
 from wanderlust.serving.http import path_below_version
 from wanderlust.serving.http_response import HttpResponse, ResponseStream

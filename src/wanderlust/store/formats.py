@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from wanderlust import __version__
 from wanderlust._lazy import needs_extra
-from wanderlust.openai_types import decode_arguments, message_to_wire
+from wanderlust.openai_types import message_to_wire
 from wanderlust.store.reader import RolloutRow, RunReader
-from wanderlust.types import Group, Message, Rollout, Trajectory, Turn
+from wanderlust.types import Group, Message, Rollout, Trajectory, Turn, decode_arguments
 
 MIN_REWARD_RANGE = 1e-6
 """Smallest difference of rewards between the two of a pair."""
@@ -29,8 +29,8 @@ ATIF_USAGE_KEYS = ("prompt_tokens", "completion_tokens")
 def render_atif(rollout: Rollout, trajectory: Trajectory, *, model: str | None = None) -> dict[str, Any] | None:
     """Render one seat's trajectory as an ATIF document; None when it has no messages, which ATIF cannot express."""
     steps = _Steps(model=model)
-    for turn in trajectory.turns:
-        steps.add_turn(turn)
+    for number, turn in enumerate(trajectory.turns):
+        steps.add_turn(turn, trajectory.parent(number))
     if not steps.out:
         return None
     name, score = f"{rollout.task.id}/{rollout.seed}/{rollout.sample_index}", trajectory.score
@@ -59,29 +59,37 @@ def render_atif(rollout: Rollout, trajectory: Trajectory, *, model: str | None =
 class _Steps:
     model: str | None
     out: list[dict[str, Any]] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
+    actions: list[dict[str, Any]] = field(default_factory=list)
+    """Per turn, the step of its action."""
+    ids: list[list[int]] = field(default_factory=list)
+    """Per turn, the ids of its conversation after it."""
 
-    def add_turn(self, turn: Turn) -> None:
+    def add_turn(self, turn: Turn, parent: int | None) -> None:
+        before = self.out[-1] if self.out else None
+        extra: dict[str, Any] = {"context": "rewritten"} if turn.resets_context else {}
+        if parent is not None and parent != len(self.actions) - 1:
+            before, extra = None, {"continues_step": self.actions[parent]["step_id"]}
         for message in turn.observation:
-            if not self._answers(message):
-                self._add(message, {"context": "rewritten"} if turn.resets_context else {})
+            if not self._answers(message, before):
+                self._add(message, extra)
+                before = self.out[-1]
         metrics: dict[str, Any] = {key: turn.usage.get(key) for key in ATIF_USAGE_KEYS}
         if (tokens := turn.tokens) is not None:  # the format wants the ids of the whole context, not of its new part
-            prompt = [*self.ids[: tokens.offset], *tokens.prompt]
-            self.ids = [*prompt, *tokens.completion]
+            prompt = [*(self.ids[parent][: tokens.offset] if parent is not None else ()), *tokens.prompt]
             metrics |= {"prompt_token_ids": prompt, "completion_token_ids": list(tokens.completion)}
             metrics["logprobs"] = list(tokens.logprobs)
         more = {"metrics": _without_none(metrics) or None} | ({"model_name": self.model} if self.model else {})
         self._add(turn.action, {"finish": turn.finish}, **more)
+        self.actions.append(self.out[-1])
+        self.ids.append([*prompt, *tokens.completion] if tokens is not None else [])
 
-    def _answers(self, message: Message) -> bool:
+    def _answers(self, message: Message, before: dict[str, Any] | None) -> bool:
         """Add the message to the step before if it is the result of one of its calls; returns whether it is."""
-        if message.role != "tool" or not self.out:
+        if message.role != "tool" or before is None:
             return False
-        called = [call["tool_call_id"] for call in self.out[-1].get("tool_calls", ())]
-        if message.tool_call_id not in called:
+        if message.tool_call_id not in [call["tool_call_id"] for call in before.get("tool_calls", ())]:
             return False
-        results = self.out[-1].setdefault("observation", {"results": []})["results"]
+        results = before.setdefault("observation", {"results": []})["results"]
         results.append({"source_call_id": message.tool_call_id, "content": message.content})
         return True
 
@@ -137,16 +145,17 @@ def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
 
 
 def conversations(rollout: Rollout, *, min_reward: float | None = None) -> Iterator[dict[str, Any]]:
-    """Yield a conversation per trainable seat with a score of at least `min_reward`; failed rollouts have none.
+    """Yield the conversations of each trainable seat with a score of at least `min_reward`; failed rollouts have none.
 
-    It is the context that the model saw last, so a rewritten context is exported as rewritten.
+    A seat has more than one where the agent had: sub-agents, parallel calls, a context that was rewritten.
     """
     for trajectory in rollout.trajectories:
         score = trajectory.score
         if score is None or not trajectory.trainable or (min_reward is not None and score.reward < min_reward):
             continue
-        messages = [message_to_wire(message) for message in trajectory.messages]
-        yield {"messages": messages, "task": rollout.task.id, "seat": trajectory.seat, "reward": score.reward}
+        for end in trajectory.ends:
+            messages = [message_to_wire(message) for message in trajectory.conversation(end)]
+            yield {"messages": messages, "task": rollout.task.id, "seat": trajectory.seat, "reward": score.reward}
 
 
 def preferences(group: Group, *, min_reward: float | None = None) -> Iterator[dict[str, Any]]:

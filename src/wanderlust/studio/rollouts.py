@@ -97,7 +97,10 @@ def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, ma
             "advantage": trajectory.advantage,
             "score": None if trajectory.score is None else asdict(trajectory.score),
             "rewards": trajectory.rewards,
-            "turns": [_turn(turn, max_chars) for turn in trajectory.turns],
+            "turns": [
+                _turn(turn, max_chars) | {"parent": trajectory.parent(number)}
+                for number, turn in enumerate(trajectory.turns)
+            ],
         }
         for trajectory in played.trajectories
     ]

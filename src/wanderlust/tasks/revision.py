@@ -42,7 +42,7 @@ def build_history(rollout: Rollout, before: History = (), *, is_revision: bool =
     Without any turn where there is nothing to go on from: the rollout failed, or its context was rewritten.
     """
     turns = rollout.trajectory.turns
-    if rollout.status is Status.ERROR or not turns or any(turn.resets_context for turn in turns):
+    if rollout.status is Status.ERROR or not turns or not rollout.trajectory.is_one_conversation:
         return ()
     made = [RevisedTurn(observation=turn.observation, answer=turn.action) for turn in turns]
     if before:

@@ -26,6 +26,10 @@ DRAIN_SECONDS = 1.0
 """Seconds that outputs are read after the end."""
 
 
+class ProgramNotStarted(EnvironmentFailure):
+    """A program could not be started."""
+
+
 class ProgramOutput(asyncio.Protocol):
     """The output of a program.
 
@@ -81,7 +85,7 @@ async def run_program(
 ) -> AsyncIterator[RunningProgram]:
     """Start `argv` in the folder `variables["HOME"]`, with these environment variables and input alone.
 
-    It is killed at the end of the block, with its children. EnvironmentFailure when it cannot be started.
+    It is killed at the end of the block, with its children. ProgramNotStarted when it cannot be started.
     """
     with ExitStack() as stack:
         stdin = stack.enter_context(tempfile.TemporaryFile())
@@ -99,7 +103,7 @@ async def run_program(
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            raise EnvironmentFailure(f"cannot start {one_line(str(argv[0]))!r}: {error}") from error
+            raise ProgramNotStarted(f"cannot start {one_line(str(argv[0]))!r}: {error}") from error
         finally:
             os.close(out)
             os.close(err)

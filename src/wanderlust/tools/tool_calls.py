@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.environment import track
+from wanderlust.agent import track
 from wanderlust.errors import WanderlustError, one_line
 from wanderlust.tools.function import ToolError, WrongArguments, as_text
 from wanderlust.types import Message, Tool, ToolCall, tool_message

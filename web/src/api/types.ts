@@ -230,6 +230,8 @@ export interface Turn {
   observation: Message[]
   action: Message
   replaces: boolean
+  /** Index of the turn that it continues; null where it begins a conversation. */
+  parent: number | null
   finish: string
   usage: Record<string, number>
   tokens: null | { prompt: number; completion: number; offset: number; version: number }

@@ -4,13 +4,15 @@ import type { Message as Said, Opened, Turn } from "../api/types"
 import { count, figure } from "../format"
 import { Chunks } from "../parts/Chunks"
 import { Message } from "../parts/Message"
+import { pathTo } from "./ConversationGraph"
 
-/** Results that answer a turn's calls stand beside them, not again among the next turn's messages. */
+/** Results that answer a turn's calls stand beside them, not again among the messages of the turn that continues it. */
 function paired(turns: Turn[]): { results: Map<string, Said>; rest: Said[] }[] {
+  const next = new Map<number, Turn>()
+  for (const turn of turns) if (turn.parent !== null && !next.has(turn.parent)) next.set(turn.parent, turn)
   const answered = turns.map((turn, at) => {
     const ids = new Set((turn.action.tool_calls ?? []).map(call => call.id))
-    const next = turns[at + 1]
-    const said = next && !next.replaces ? next.observation : []
+    const said = next.get(at)?.observation ?? []
     return new Map(
       said.flatMap(one =>
         one.role === "tool" && one.tool_call_id && ids.has(one.tool_call_id) ? [[one.tool_call_id, one]] : [],
@@ -18,7 +20,7 @@ function paired(turns: Turn[]): { results: Map<string, Said>; rest: Said[] }[] {
     )
   })
   return turns.map((turn, at) => {
-    const before = turn.replaces ? undefined : answered[at - 1]
+    const before = turn.parent === null ? undefined : answered[turn.parent]
     const rest = turn.observation.filter(
       one => !(one.role === "tool" && one.tool_call_id && before?.get(one.tool_call_id) === one),
     )
@@ -31,10 +33,12 @@ interface ConversationProps {
   opened: Opened
   seat: number
   turn: number | null
+  /** The last turn of the only conversation that is wanted; null shows all turns in the order in which they came. */
+  only: number | null
 }
 
 /** What was said, turn by turn; only what is near the eye is drawn. */
-export function Conversation({ run, opened, seat, turn: focus }: ConversationProps) {
+export function Conversation({ run, opened, seat, turn: focus, only }: ConversationProps) {
   const trajectory = opened.trajectories[seat]
   const turns = useMemo(() => trajectory?.turns ?? [], [trajectory])
   const said = useMemo(() => paired(turns), [turns])
@@ -47,12 +51,14 @@ export function Conversation({ run, opened, seat, turn: focus }: ConversationPro
     [run, opened.row.id, seat, turns],
   )
   const rewards = trajectory?.rewards ?? []
+  const shown = useMemo(() => (only === null ? turns.map((_, at) => at) : pathTo(turns, only)), [turns, only])
   return (
     <Chunks
-      count={turns.length}
+      count={shown.length}
       estimate={220}
-      focus={focus}
-      render={at => {
+      focus={focus === null || !shown.includes(focus) ? null : shown.indexOf(focus)}
+      render={place => {
+        const at = shown[place] ?? 0
         const [turn, pair] = [turns[at], said[at]]
         return turn && pair && <OneTurn {...{ turn, at, whole }} {...pair} reward={rewards[at]} here={at === focus} />
       }}
@@ -78,7 +84,10 @@ const OneTurn = memo(({ turn, at, results, rest, reward, here, whole }: TurnProp
     <section className={here ? "turn turn-here" : "turn"} aria-label={`Turn ${at + 1}`}>
       <header className="turn-head">
         <h2>Turn {at + 1}</h2>
-        {turn.replaces && <span className="tone-warn">the context was rewritten here</span>}
+        {turn.replaces && <span className="tone-warn">a context of its own begins here</span>}
+        {turn.parent !== null && turn.parent !== at - 1 && (
+          <span className="tone-warn">continues turn {turn.parent + 1}</span>
+        )}
         <span className="turn-facts">
           {turn.finish !== "stop" && <span>finish {turn.finish}</span>}
           {read !== undefined && <span>{count(read)} prompt tokens</span>}

@@ -10,6 +10,7 @@ import { line } from "../parts/safe"
 import { Text } from "../parts/Text"
 import { go, to, useQuery } from "../router"
 import { Conversation } from "./Conversation"
+import { ConversationGraph, conversationEnds } from "./ConversationGraph"
 import { counted, Status } from "./Rollouts"
 import { Facts, ScoreCard } from "./ScoreCard"
 import { TokenView } from "./TokenView"
@@ -58,7 +59,10 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
   const near = useNear(run, opened)
   const seats = opened?.trajectories.length ?? 0
   const seat = Math.min(Math.max(0, Number(query.get("seat") ?? 0) || 0), Math.max(0, seats - 1))
-  const turns = opened?.trajectories[seat]?.turns.length ?? 0
+  const played = opened?.trajectories[seat]?.turns ?? []
+  const turns = played.length
+  const ends = conversationEnds(played)
+  const only = query.has("only") && ends.includes(Number(query.get("only"))) ? Number(query.get("only")) : null
   const turn = query.has("turn") ? Number(query.get("turn")) : null
   const asked = (query.get("view") ?? "conversation") as View
   const view: View = Object.hasOwn(VIEWS, asked) ? asked : "conversation"
@@ -129,8 +133,19 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
           <Choose
             label="Seat"
             value={String(seat)}
-            onChoose={next => change({ seat: next, turn: null })}
+            onChoose={next => change({ seat: next, turn: null, only: null })}
             choices={opened.trajectories.map((one, at) => ({ value: String(at), label: line(one.seat, 30) }))}
+          />
+        )}
+        {ends.length > 1 && ends.length <= 12 && view === "conversation" && (
+          <Choose
+            label="Conversation"
+            value={only === null ? "all" : String(only)}
+            onChoose={next => change({ only: next === "all" ? null : next, turn: null })}
+            choices={[
+              { value: "all", label: "All turns" },
+              ...ends.map(end => ({ value: String(end), label: `Up to turn ${end + 1}` })),
+            ]}
           />
         )}
       </div>
@@ -141,11 +156,14 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
       ) : (
         <div className="rollout">
           <div className="rollout-main">
-            <Reading value={reading}>{main(view, { run, opened, seat, turn })}</Reading>
+            <Reading value={reading}>{main(view, { run, opened, seat, turn, only })}</Reading>
           </div>
           {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, so the keyboard must reach it */}
           <aside className="rollout-side" aria-label="Score and facts" tabIndex={0}>
             {opened.trajectories[seat] && <ScoreCard trajectory={opened.trajectories[seat]} />}
+            {ends.length > 1 && (
+              <ConversationGraph turns={played} focus={turn} onChoose={next => change({ turn: next, only: null })} />
+            )}
             <Facts opened={opened} />
           </aside>
         </div>
@@ -154,8 +172,16 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
   )
 }
 
-function main(view: View, props: { run: string; opened: Opened; seat: number; turn: number | null }): ReactNode {
-  const key = `${props.opened.row.id} ${props.seat}`
+interface MainProps {
+  run: string
+  opened: Opened
+  seat: number
+  turn: number | null
+  only: number | null
+}
+
+function main(view: View, props: MainProps): ReactNode {
+  const key = `${props.opened.row.id} ${props.seat} ${props.only}`
   if (view === "raw") return <Raw {...props} />
   if ((props.opened.trajectories[props.seat]?.turns.length ?? 0) === 0) {
     return <p className="quiet pad">Nothing was said: the rollout ended before its first turn.</p>

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from wanderlust.environment import release_conversation
+from wanderlust.agent import release_conversation
 from wanderlust.errors import Failure, PolicyFailure, boundary
 from wanderlust.evals.probe.probe import Probe, ProbeDoesNotFit
 from wanderlust.evals.probe.text_probes import RESET_PATTERN

@@ -7,6 +7,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any, ClassVar, Self, TypeAlias
 
+from wanderlust.conversation_graph import seat_of_key
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.inference_engine import Engine, NGramSpeculator
@@ -32,7 +33,7 @@ class ExploringStarts:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The suggestion in an explorer's first turn, else the policy's answer."""
         if key and not self.policy.has_conversation(key):
-            group, sibling, seat = key.rsplit("/", 2)  # task/seed/sibling/seat
+            group, sibling, seat = seat_of_key(key).rsplit("/", 2)  # task/seed/sibling/seat
             nth = int(sibling) - self.first
             answer = self.first_move(messages, Random(f"explore/{group}/{seat}"), nth) if nth >= 0 else None
             if answer is not None:

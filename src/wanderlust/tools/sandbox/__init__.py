@@ -2,12 +2,14 @@
 
 `open_sandbox` gives the isolated one of this machine (`LocalSandbox`). Each command runs in namespaces of its own
 (users, processes, mounts, network, System V objects, host name, control groups) set up by bubblewrap: it has no
-network at all, not even to this machine; it sees /usr read-only, an /etc of four small files, a /proc of its own
+network at all, not even to this machine, but for the sockets of `listen` (`door.py`), and the servers that an
+`EgressProxy` behind one lets it reach; it sees /usr read-only, an /etc of four small files, a /proc of its own
 processes, harmless devices, and a private folder `/work` (with /tmp and /dev/shm beside it) in memory; it has no
 capability, can gain none, and cannot make namespaces. Memory, processes, open files, file size, disk, entries, output
 and time are bounded by the kernel or by killing; every process that a command has started is dead when its result is
 returned. A system call filter refuses what namespaces leave open (`seccomp.py`). Root's commands run as an
-unprivileged user outside too. A path given to `read` or `write` ends in the folder.
+unprivileged user outside too, one for each sandbox and its forks (`users.py`). A path given to `read` or `write` ends
+in the folder.
 
 What this does NOT cover:
 
@@ -16,10 +18,12 @@ What this does NOT cover:
   version).
 - Reading what every user may read under /usr, and under every path given as `readable`. Hidden are /usr/src and the
   packages that hold answers and hidden tests (`ANSWER_PACKAGES`); keep your own environments' files elsewhere.
-- Fairness: commands compete for processor, memory bandwidth and, through memory, for swap. Nothing bounds the
-  processor share; a command has `processes` threads until its time is up.
-- What the kernel counts per user, as all sandboxes run as one: space for pipes (64 MiB in all by Linux's default; who
-  comes later gets pipes of 8 KiB), pending signals, file locks. Watching files (inotify, fanotify) is refused instead.
+- Fairness: commands compete for processor, memory bandwidth and, through memory, for swap. A sandbox has one share of
+  the processor where its control group has that controller; otherwise a command has `processes` threads until its time
+  is up.
+- What the kernel counts per user, where sandboxes are one user (`LocalSandbox.own_user` is false: not root, or more
+  than a thousand sandboxes): space for pipes (64 MiB in all by Linux's default; who comes later gets pipes of 8 KiB),
+  pending signals, file locks. Watching files (inotify) is refused there instead; fanotify is everywhere.
 - Memory as a whole where no control group can be made: then each process has its bound, and kernel buffers have none
   but the kernel's own (see `LocalSandbox.bounded_as_a_whole`).
 - The truth of output, files and exit status, which the model controls. Terminal codes are escaped only by
@@ -27,7 +31,8 @@ What this does NOT cover:
 - One cell of a Python session against the next: they share an interpreter.
 - Debuggers, io_uring, memory-mapped files without a name and System V memory inside: refused, so programs that need
   them fail.
-- Programs that reserve more address space than `SandboxBounds.memory` (Node, Java, Go's race detector): raise it.
+- Programs that reserve more address space than `SandboxBounds.memory` (Node, Java, Go's race detector), where no
+  control group bounds memory as a whole: raise it.
 
 `UnisolatedSandbox` isolates nothing and warns of it; `ContainerSandbox` leaves isolation to Docker or Podman.
 """

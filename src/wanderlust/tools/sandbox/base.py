@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from wanderlust.errors import SandboxFailure, one_line
@@ -32,7 +34,8 @@ class SandboxBounds:
     seconds: float = 30.0
     """Wall-clock seconds of one command."""
     memory: int = 512 * MEBI
-    """Bytes of address space per process; with a writable control group `memory + disk` is the total of the sandbox."""
+    """Bytes of each process's address space; with a writable control group, of each one's private memory in use, and
+    `memory + disk` is the total of the sandbox."""
     processes: int = 64
     """Processes and threads of one command."""
     files: int = 256
@@ -81,8 +84,19 @@ class Sandbox(Protocol):
         """
         ...
 
-    async def start(self, command: SandboxCommand) -> Child:
-        """Start a program that outlives the call; `fork`, `undo` and `close` end it."""
+    async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
+        """Start a program that outlives the call, with these environment variables besides the usual ones.
+
+        `fork`, `undo` and `close` end it.
+        """
+        ...
+
+    async def listen(self) -> socket.socket:
+        """A TCP socket that listens on the loopback of the sandbox, for this process to answer; the caller closes it.
+
+        An isolated sandbox has a network of its own, where nobody else comes to the socket. Raises SandboxFailure where
+        there can be none.
+        """
         ...
 
     async def read(self, path: str, *, limit: int = MEBI) -> bytes:
@@ -94,6 +108,17 @@ class Sandbox(Protocol):
 
     async def write(self, path: str, data: bytes) -> None:
         """Write a file of the folder, its parent folders included; raises like `read`, or OSError when it is full."""
+        ...
+
+    async def put(self, source: Path, path: str = ".") -> None:
+        """Copy what lies in the folder `source` of this machine into a folder, which is made; raises like `write`."""
+        ...
+
+    async def get(self, target: Path, path: str = ".", *, limit: int | None = None) -> None:
+        """Copy a folder into the empty folder `target` of this machine: its folders and regular files.
+
+        Raises like `read`, or OSError where it has more than `limit` bytes, `bounds.disk` by default.
+        """
         ...
 
     async def fork(self) -> Sandbox:
@@ -160,6 +185,8 @@ async def drain(child: Child, fd: int, output: BoundedOutput) -> None:
 
 NOT_EXECUTABLE_STATUS = 126
 """Exit status, as of a shell, of a command that cannot be started."""
+NOT_FOUND_STATUS = 127
+"""Exit status, as of a shell, of a command that there is not."""
 
 
 async def run_to_end(

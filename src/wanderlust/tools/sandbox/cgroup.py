@@ -1,4 +1,8 @@
-"""Control groups that bound the memory and the processes of a whole sandbox, where this process may make them."""
+"""Control groups that bound the memory and the processes of a whole sandbox, where this process may make them.
+
+A sandbox whose group has the processor's controller has one share of it, however many threads it runs: as much as any
+other sandbox, and as one thread outside.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def _own() -> Iterator[tuple[Path, str]]:
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         for name in controllers.split(",") if controllers else ["unified"]:
-            if name in mounts and name in ("memory", "pids", "unified"):
+            if name in mounts and name in ("memory", "pids", "cpu", "unified"):
                 root, place = mounts[name]
                 yield Path(place) / os.path.relpath(path, root), name
 
@@ -47,6 +51,7 @@ class ControlGroup:
         settings = {
             "memory": {"memory.limit_in_bytes": memory},
             "pids": {"pids.max": processes},
+            "cpu": {},
             "unified": {"memory.max": memory, "memory.swap.max": 0, "pids.max": processes},
         }
         with suppress(OSError):
@@ -72,6 +77,11 @@ class ControlGroup:
     def memory(self) -> bool:
         """Whether the memory of the whole sandbox is bounded."""
         return any((place / name).exists() for place in self.places for name in ("memory.max", "memory.limit_in_bytes"))
+
+    @property
+    def processor(self) -> bool:
+        """Whether the sandbox as a whole has one share of the processor."""
+        return any((place / name).exists() for place in self.places for name in ("cpu.weight", "cpu.shares"))
 
     def join_command(self) -> list[str]:
         """Words before a command that put it into the groups."""

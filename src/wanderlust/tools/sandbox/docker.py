@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
@@ -93,15 +96,21 @@ class ContainerSandbox:
         """End all processes in the container besides its own first one."""
         await run_engine_command(self.engine, ["exec", self.name, "sh", "-c", "kill -KILL -1 2>/dev/null; true"])
 
-    def _spawn(self, argv: list[str]) -> Child:
+    def _spawn(self, argv: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> Child:
         if self._closed:
             raise UsageError("this sandbox is closed")
-        return Child([self.engine, "exec", "--interactive", self.name, *argv], env=engine_environment())
+        named = [f"--env={name}={value}" for name, value in variables.items()]
+        words = [self.engine, "exec", "--interactive", *named, self.name, *argv]
+        return Child(words, env=engine_environment())
 
-    async def start(self, command: SandboxCommand) -> Child:
+    async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
         """As `Sandbox.start` says."""
-        self._started.append(child := self._spawn(command_words(command)))
+        self._started.append(child := self._spawn(command_words(command), env or {}))
         return child
+
+    async def listen(self) -> socket.socket:
+        """Raises SandboxFailure: the engine holds the container's network."""
+        raise SandboxFailure(f"a container of {self.engine} has no door: use open_sandbox for agents")
 
     async def read(self, path: str, *, limit: int = MEBI) -> bytes:
         """As `Sandbox.read` says."""
@@ -110,6 +119,14 @@ class ContainerSandbox:
     async def write(self, path: str, data: bytes) -> None:
         """As `Sandbox.write` says."""
         await bubblewrap.write_sandbox_file(self._run, path, data)
+
+    async def put(self, source: Path, path: str = ".") -> None:
+        """As `Sandbox.put` says."""
+        await bubblewrap.put_sandbox_folder(self._run, source, path)
+
+    async def get(self, target: Path, path: str = ".", *, limit: int | None = None) -> None:
+        """As `Sandbox.get` says."""
+        await bubblewrap.get_sandbox_folder(self._run, target, path, limit=self.bounds.disk if limit is None else limit)
 
     async def fork(self) -> ContainerSandbox:
         """As `Sandbox.fork` says; ends what was started."""

@@ -12,18 +12,16 @@ import os
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 from wanderlust.errors import SandboxFailure, one_line
 from wanderlust.tools.process import CHUNK_BYTES, wait_readable
 from wanderlust.tools.sandbox.base import SandboxBounds
+from wanderlust.tools.sandbox.users import SandboxUser, reserve_user
 
 FRAME_FOLDER = "/mnt"
 """A folder that every system has; in the keeper's own view the layers lie under it."""
 AGENT_UID = 1000
 """User and group inside."""
-UNPRIVILEGED_UID = 59_337
-"""User and group outside when root starts a sandbox: an unused one, so root's files are safe and limits hold."""
 MAX_OVERLAY_LAYERS = 12
 """Layers under a folder before they are copied into one."""
 LAYER_TIMEOUT_SECONDS = 60.0
@@ -32,7 +30,7 @@ LAYER_TIMEOUT_SECONDS = 60.0
 _LOOP = 'echo +; while IFS= read -r line; do if eval "$line"; then echo +; else echo -; fi; done'
 _FRAME = (
     f"mount -t tmpfs -o size=4m,nr_inodes=2k,mode=755,nosuid,nodev frame {FRAME_FOLDER}"
-    f" && mkdir {FRAME_FOLDER}/etc && cd {FRAME_FOLDER}/etc"
+    f" && mkdir -p {FRAME_FOLDER}/etc/ssl/certs && cd {FRAME_FOLDER}/etc"
     f" && echo 'agent:x:{AGENT_UID}:{AGENT_UID}:agent:/work:/bin/sh' > passwd && echo 'agent:x:{AGENT_UID}:' > group"
     " && echo '127.0.0.1 localhost sandbox' > hosts && echo 'hosts: files' > nsswitch.conf"
     " && { cat /etc/ld.so.cache > ld.so.cache; cp -R /etc/alternatives .; cd /; } 2>/dev/null"
@@ -40,26 +38,12 @@ _FRAME = (
 _APART = ["unshare", "--mount", "--propagation", "private", "--"]
 
 
-def is_root() -> bool:
-    """Whether this process is root and may become UNPRIVILEGED_UID, which a container may not map."""
-    spans = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
-    return os.geteuid() == 0 and any(
-        first <= UNPRIVILEGED_UID < UNPRIVILEGED_UID + 1000 < first + count for first, _, count in spans
-    )
-
-
-def unprivileged_command() -> list[str]:
-    """Words before a command that take root's identity off; none where this process is not root."""
-    if not is_root():
-        return []
-    return ["setpriv", f"--reuid={UNPRIVILEGED_UID}", f"--regid={UNPRIVILEGED_UID}", "--clear-groups", "--"]
-
-
 class LayeredFolder:
     """One folder's layers. Requests are one at a time; the caller sees to it."""
 
-    def __init__(self, argv: Sequence[str], bounds: SandboxBounds, *, overlay: bool = True):
-        self.bounds, self.overlay = bounds, overlay
+    def __init__(self, argv: Sequence[str], bounds: SandboxBounds, *, user: SandboxUser, overlay: bool = True):
+        """`user` is released by `close`."""
+        self.bounds, self.user, self.overlay = bounds, user, overlay
         self._lowers: tuple[str, ...] = ()
         self._top = 0
         self._popen = subprocess.Popen(
@@ -77,7 +61,8 @@ class LayeredFolder:
         """An empty folder; raises SandboxFailure in one line where user namespaces are closed."""
         unshare = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private", "--"]
         with ExitStack() as failing:
-            keeper = cls([*unprivileged_command(), *unshare], bounds, overlay=overlay)
+            user = reserve_user()
+            keeper = cls([*user.become_command(), *unshare], bounds, user=user, overlay=overlay)
             failing.callback(keeper.close)
             await keeper._await_reply()
             await keeper._run_line(_FRAME)
@@ -91,9 +76,9 @@ class LayeredFolder:
         return f"{FRAME_FOLDER}/{self._top}/view" if self._lowers and self.overlay else f"{FRAME_FOLDER}/{self._top}/up"
 
     def enter_command(self) -> list[str]:
-        """Words before a command that take it to the keeper's view."""
+        """Words before a command that take it to the keeper's view, as the sandbox's user."""
         target = ["-t", str(self._popen.pid), "-U", "-m", "--preserve-credentials", "--"]
-        return [*unprivileged_command(), "nsenter", *target]
+        return [*self.user.become_command(), "nsenter", *target]
 
     async def branch(self, *, changed: bool) -> LayeredFolder:
         """A second keeper whose folder starts as this one's is; `changed` says whether this top layer was written.
@@ -104,7 +89,8 @@ class LayeredFolder:
         lowers = lowers if self.overlay else lowers[:1]
         fresh, view = lowers != self._lowers, self.view
         with ExitStack() as failing:
-            other = LayeredFolder([*self.enter_command(), *_APART], self.bounds, overlay=self.overlay)
+            apart, user = [*self.enter_command(), *_APART], self.user.share()
+            other = LayeredFolder(apart, self.bounds, user=user, overlay=self.overlay)
             failing.callback(other.close)
             await other._await_reply()
             other._top = self._top
@@ -185,6 +171,7 @@ class LayeredFolder:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
+        self.user.release()
 
 
 def _tmpfs(number: int, size: int, entries: int) -> str:

@@ -3,7 +3,7 @@
 Refused are calls that namespaces do not cover or that widen the attack surface: kernel keyrings, sockets other than
 Unix and internet ones (vsock reaches the host of a virtual machine), memory that no limit counts, pushing input into a
 terminal, io_uring, BPF, performance counters, new mounts and namespaces, loading kernels and modules, and watching
-files, whose instances are counted per user: one sandbox could leave none to the others.
+files, whose instances are counted per user: one sandbox could leave none to others that are the same user.
 Source: seccomp(2), Linux `include/uapi/asm-generic/unistd.h` and the x86 table.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+from functools import cache
 
 from wanderlust.errors import UsageError
 
@@ -69,8 +70,12 @@ def _on(number: int, body: list[bytes]) -> list[bytes]:
     return [_step(_EQUAL, number, no=len(body)), *body]
 
 
-def program(machine: str = "") -> bytes:
-    """Make the filter for this machine's processor; raises UsageError where there is none."""
+@cache
+def program(machine: str = "", *, watching: bool = False) -> bytes:
+    """Make the filter for this machine's processor; raises UsageError where there is none.
+
+    `watching` allows inotify, for sandboxes that have a user of their own.
+    """
     machine = machine or platform.machine()
     if machine not in _REFUSED:
         raise UsageError(f"no system call filter for {machine!r} processors: there is one for {', '.join(_REFUSED)}")
@@ -85,8 +90,9 @@ def program(machine: str = "") -> bytes:
     allowed = [_step(_EQUAL, family, yes=len(_FAMILIES) - n) for n, family in enumerate(_FAMILIES.values())]
     for number in _SOCKETS[machine]:
         steps += _on(number, [_step(_LOAD, _FIRST), *allowed, _refuse(errno.EAFNOSUPPORT), _step(_ANSWER, _ALLOW)])
+    refused = [name for name in _REFUSED[machine] if not (watching and name.startswith("inotify_"))]
     typing = [_step(_EQUAL, ask, yes=len(_TERMINAL) - n) for n, ask in enumerate(_TERMINAL.values())]
     steps += _on(_IOCTL[machine], [_step(_LOAD, _SECOND), *typing, _step(_ANSWER, _ALLOW), _refuse(errno.EPERM)])
-    for number in sorted(_REFUSED[machine].values()):
+    for number in sorted(_REFUSED[machine][name] for name in refused):
         steps += _on(number, [_refuse(errno.EPERM)])
     return b"".join([*steps, _step(_ANSWER, _ALLOW)])

@@ -10,52 +10,36 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import secrets
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, ClassVar, cast
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds, SandboxCommand, run_to_end
-from wanderlust.tools.sandbox.bubblewrap import SANDBOX_PATH, command_words, rlimits
-from wanderlust.tools.sandbox.overlay import UNPRIVILEGED_UID, is_root
+from wanderlust.tools.sandbox.bubblewrap import (
+    SANDBOX_PATH,
+    command_words,
+    get_sandbox_folder,
+    put_sandbox_folder,
+    rlimits,
+)
+from wanderlust.tools.sandbox.users import reserve_user
 
-USER_ID_COUNT = 1000
-"""Users that the sandboxes of a machine have between them, when root starts them."""
-USER_LOCKS_FOLDER = Path(tempfile.gettempdir()) / "wanderlust-users"
 MARK_VARIABLE = "WANDERLUST_SANDBOX"
-
-
-def _reserve_user() -> tuple[int, int]:
-    """A user that no other sandbox of this machine has, and the file whose closing gives it back: at the latest the
-    end of this process.
-
-    Processes are ended by their user, so sandboxes of two processes must not share one.
-    """
-    USER_LOCKS_FOLDER.mkdir(mode=0o700, exist_ok=True)
-    if USER_LOCKS_FOLDER.is_symlink() or USER_LOCKS_FOLDER.stat().st_uid != 0:
-        raise SandboxFailure(f"{USER_LOCKS_FOLDER} belongs to another user: remove it")
-    first = secrets.randbelow(USER_ID_COUNT)
-    for user in (UNPRIVILEGED_UID + 1 + (first + n) % USER_ID_COUNT for n in range(USER_ID_COUNT)):
-        lock = os.open(USER_LOCKS_FOLDER / str(user), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-        else:
-            return user, lock
-    raise SandboxFailure(f"{USER_ID_COUNT} sandboxes without isolation are open already: close some")
 
 
 class UnisolatedSandbox:
@@ -70,7 +54,10 @@ class UnisolatedSandbox:
             f"NOT ISOLATED: commands run on this machine with limits alone ({why})", NotIsolatedWarning, stacklevel=2
         )
         self.bounds, self._mark = bounds or SandboxBounds(), secrets.token_hex(8)
-        self._user, self._user_lock = _reserve_user() if is_root() else (-1, -1)
+        self._reserved = reserve_user()
+        if self._reserved.uid >= 0 and not self._reserved.own:
+            raise SandboxFailure("too many sandboxes without isolation are open already: close some")
+        self._user = self._reserved.uid  # its processes are ended by their user, so no other sandbox may share it
         self._place = Path(tempfile.mkdtemp(prefix="wanderlust-plain-"))
         self._place.chmod(0o711)
         self._folder, self._pristine = self._place / "work", self._place / "pristine"
@@ -95,23 +82,43 @@ class UnisolatedSandbox:
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
-        spawn, bounds = partial(self._spawn, command_words(command)), self.bounds
-        result = await run_to_end(spawn, stdin=stdin, seconds=timeout, bounds=bounds, output=bounds.output)
+        result = await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
         return replace(result, isolated=False)
 
-    async def start(self, command: SandboxCommand) -> Child:
+    async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
+        spawn = partial(self._spawn, argv)
+        return await run_to_end(spawn, stdin=stdin, seconds=seconds, bounds=self.bounds, output=output)
+
+    async def put(self, source: Path, path: str = ".") -> None:
+        """As `Sandbox.put` says."""
+        await put_sandbox_folder(self._run, source, path)
+
+    async def get(self, target: Path, path: str = ".", *, limit: int | None = None) -> None:
+        """As `Sandbox.get` says."""
+        await get_sandbox_folder(self._run, target, path, limit=self.bounds.disk if limit is None else limit)
+
+    async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
         """As `Sandbox.start` says; `run` ends it too where this process is root, being of the same user."""
-        self._started.append(child := self._spawn(command_words(command)))
+        self._started.append(child := self._spawn(command_words(command), env or {}))
         return child
 
-    def _spawn(self, argv: list[str]) -> Child:
+    async def listen(self) -> socket.socket:
+        """A socket on the loopback of this machine: without isolation, every program here reaches it."""
+        return socket.create_server(("127.0.0.1", 0))
+
+    def _spawn(self, argv: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> Child:
         if self._closed:
             raise UsageError("this sandbox is closed")
-        user = str(self._user)
-        disguise = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", "--"]
-        env = {"PATH": SANDBOX_PATH, "HOME": str(self._folder), "LANG": "C.UTF-8", MARK_VARIABLE: self._mark}
+        become = [*self._reserved.become_command()[:-1], "--no-new-privs", "--"]
+        env = {
+            "PATH": SANDBOX_PATH,
+            "HOME": str(self._folder),
+            "LANG": "C.UTF-8",
+            **variables,
+            MARK_VARIABLE: self._mark,
+        }
         limits = rlimits(self.bounds, processes=self._user >= 0)
-        whole = [*(disguise if self._user >= 0 else []), *limits, *argv]
+        whole = [*(become if self._user >= 0 else []), *limits, *argv]
         child = Child(whole, env=env, cwd=str(self._folder))
         child.sweep = lambda: self._sweep(child.pid)
         return child
@@ -210,5 +217,4 @@ class UnisolatedSandbox:
                 await end_all(self._started)
             finally:
                 shutil.rmtree(self._place, ignore_errors=True)
-                if self._user_lock >= 0:
-                    os.close(self._user_lock)
+                self._reserved.release()

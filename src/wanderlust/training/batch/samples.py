@@ -1,4 +1,4 @@
-"""Trajectory to training samples: turns that extend one token sequence become one sample.
+"""Trajectory to training samples: turns whose contexts extend one another, token by token, become one sample.
 
 Conversations to imitate, as the same samples that reinforcement learning uses.
 """
@@ -12,7 +12,7 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.types import Group, Message, Trajectory
+from wanderlust.types import Group, Message, Tokens, Trajectory
 
 LOGPROB_TOLERANCE = 1e-3
 """Log-probabilities that are nearer than this are the same but for rounding."""
@@ -111,28 +111,23 @@ class Sample:
 
 
 def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
-    """One sample per unbroken sequence; the mask covers exactly the sampled tokens.
+    """One sample per conversation, and no more than there are: the mask covers each sampled token in one of them.
 
-    `kl` weighs the distance to the trajectory's reference. Raises UsageError when the trajectory holds no tokens, or
-    when a turn claims to extend a sequence that is not there: such a trajectory must not be trained on.
+    A turn extends the sample whose ids are the longest beginning of its context. Where another turn has extended that
+    one already, a new sample begins, in which the ids of the turns before are context. `kl` weighs the distance to the
+    trajectory's reference. Raises UsageError when the trajectory holds no tokens, or when a turn claims to extend a
+    sequence that is not there: such a trajectory must not be trained on.
     """
-    samples: list[Sample] = []
+    sequences = _Sequences(trajectory)
     for number, turn in enumerate(trajectory.turns):
         if turn.tokens is None:
             raise UsageError("the trajectory holds no tokens: it was played by a policy that does not return them")
         tokens = turn.tokens
-        if tokens.offset == 0:
-            samples.append(Sample())
-        elif not samples or tokens.offset != len(samples[-1].ids):
-            have = len(samples[-1].ids) if samples else 0
-            raise UsageError(f"turn {number} extends a sequence of {tokens.offset} tokens, but {have} came before")
-        version = tokens.version if tokens.offset == 0 else min(samples[-1].version, tokens.version)
-        samples[-1].version = version
-        samples[-1].append_context(tokens.prompt)
+        sample = sequences.add_context(number, tokens)
         credit: Sequence[float] = [trajectory.advantage or 0.0] * len(tokens.completion)
         if trajectory.advantages is not None:
             credit = trajectory.advantages[number]
-        samples[-1].append_completion(tokens.completion, tokens.logprobs, credit)
+        sample.append_completion(tokens.completion, tokens.logprobs, credit)
         if trajectory.sft_weight or (kl and trajectory.reference_logprobs is not None):
             reference_logprobs = (
                 trajectory.reference_logprobs[number]
@@ -140,14 +135,48 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
                 else [0.0] * len(tokens.completion)
             )
             weight = kl if trajectory.reference_logprobs is not None else 0.0
-            samples[-1].add_terms(ce=trajectory.sft_weight, kl=weight, reference=reference_logprobs)
+            sample.add_terms(ce=trajectory.sft_weight, kl=weight, reference=reference_logprobs)
         if turn.finish == NOT_SAMPLED:
-            samples[-1].off_policy_until = len(samples[-1].ids)
+            sample.off_policy_until = len(sample.ids)
+        sequences.ends.append((sample, len(sample.ids)))
+    samples = sequences.samples
     for number, sample in enumerate(samples):
         sample.sampled_tokens, sample.first_of_episode = sum(sample.mask[1:]), number == 0
     for sample in samples:
         sample.episode_tokens = sum(s.sampled_tokens for s in samples)
     return samples
+
+
+@dataclass(slots=True)
+class _Sequences:
+    """The samples of one trajectory as its turns are added, and where each turn ended."""
+
+    trajectory: Trajectory
+    samples: list[Sample] = field(default_factory=list)
+    ends: list[tuple[Sample, int]] = field(default_factory=list)
+
+    def add_context(self, number: int, tokens: Tokens) -> Sample:
+        """The sample that this turn's completion goes to, after all that was read before it."""
+        parent, before, length = self.trajectory.parent(number), Sample(), 0
+        if tokens.offset and parent is not None:
+            before, length = self.ends[parent]
+        if tokens.offset != length:
+            raise UsageError(f"turn {number} extends a sequence of {tokens.offset} tokens, but {length} came before")
+        new: Sequence[int] = tokens.prompt
+        if not length or length < len(before.ids):
+            context = [*before.ids[:length], *tokens.prompt]
+            before = self._longest_beginning(context)
+            new = context[len(before.ids) :]
+        before.version = min(before.version, tokens.version) if before.ids else tokens.version
+        before.append_context(new)
+        return before
+
+    def _longest_beginning(self, context: list[int]) -> Sample:
+        found = [sample for sample in self.samples if sample.ids == context[: len(sample.ids)]]
+        if found:
+            return max(found, key=lambda sample: len(sample.ids))
+        self.samples.append(Sample())
+        return self.samples[-1]
 
 
 def credited_samples(
@@ -210,9 +239,9 @@ def imitation_sample(trajectory: Trajectory, renderer: Renderer, *, context: flo
     """
     sample = Sample()
     conversation: list[Message] = []
+    if not trajectory.is_one_conversation:
+        raise UsageError("an episode of the teacher cannot be imitated: it has several conversations, or rewrites one")
     for turn in trajectory.turns:
-        if turn.resets_context:
-            raise UsageError("an episode of the teacher cannot be imitated: the environment rewrites its context")
         new = (
             renderer.extend(conversation, turn.observation, closed=True)
             if conversation

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from wanderlust.environment import release_conversation
+from wanderlust.agent import release_conversation
 from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
 from wanderlust.rubrics.model_request import complete_within, cut_middle

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar
 
-from wanderlust.environment import Agent, Episode
+from wanderlust.agent import Agent
+from wanderlust.environment import Episode
 from wanderlust.errors import UsageError
 from wanderlust.tools.tool_calls import call_tools, count_outcomes
 from wanderlust.types import Message, Tool, system, user

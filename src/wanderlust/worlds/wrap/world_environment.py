@@ -12,7 +12,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
 
-from wanderlust.environment import Agent, Environment, Episode, Limits
+from wanderlust.agent import Agent
+from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import UsageError
 from wanderlust.tools.function import TOOL_NAME_PATTERN, WrongArguments, as_text
 from wanderlust.tools.tool_calls import CallLimits, call_tools, count_outcomes

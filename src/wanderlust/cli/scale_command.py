@@ -1,0 +1,139 @@
+"""`wander scale`: what more samples and revisions bring at test time, against their tokens and cost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.table import Table
+
+from wanderlust._lazy import needs_extra
+from wanderlust.cli.judge_gap import JudgeSettings
+from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.options import AnswerOptions, EnvironmentName, JsonFlag, PolicyName, PositiveInt
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.errors import UsageError
+from wanderlust.evals.scaling import PICTURE_FILE, ScalingReport, scale
+from wanderlust.policies.base import TokenPrices
+from wanderlust.policies.resolve import resolve_judge_policy, resolve_policy
+from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE
+from wanderlust.tasks.registry import resolve_environment
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleOptions:
+    """Of `wander scale`."""
+
+    samples: Annotated[int, Parameter(validator=Number(gte=2))] = 16
+    """Rollouts per task."""
+    rounds: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Revisions of the first rollout of each task, one after the other."""
+    choose_by: tuple[str, ...] = ()
+    """Part or metric of the score by which best-of-n chooses, such as visible tests. Default: the environment's."""
+    judge: str | None = None
+    """A judge by which best-of-n chooses, too: a URL, a script, a run or checkpoint folder."""
+    split: str = "eval"
+    """Split of the environment."""
+    num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
+    """How many tasks of the split, spread evenly over it. Default: all."""
+    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million prompt tokens."""
+    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million completion tokens."""
+    out: Path | None = None
+    """Folder for the rollouts, scaling.json and the picture scaling.png; the same command goes on where it stopped."""
+    concurrency: PositiveInt = 128
+    """Rollouts at once."""
+
+    @property
+    def prices(self) -> TokenPrices | None:
+        """Both prices, or none. Raises UsageError for one of the two."""
+        if self.price_in is None and self.price_out is None:
+            return None
+        if self.price_in is None or self.price_out is None:
+            raise UsageError("--price-in and --price-out go together")
+        return TokenPrices(input=self.price_in, output=self.price_out)
+
+
+DEFAULT_ANSWER_OPTIONS, DEFAULT_SCALE_OPTIONS, DEFAULT_JUDGE_SETTINGS = AnswerOptions(), ScaleOptions(), JudgeSettings()
+
+
+def scale_command(
+    env: EnvironmentName,
+    /,
+    *,
+    policy: PolicyName,
+    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    scale_options: ScaleOptions = DEFAULT_SCALE_OPTIONS,
+    judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
+    json: JsonFlag = False,
+) -> int:
+    """Test-time scaling of a policy: pass@k, best-of-n by visible tests or a judge, majority, and sequential revision.
+
+    Every point has its 95% interval, the gain over one sample paired by task, and its completion tokens and cost; the
+    last points are also given by difficulty (all points: --json). The exit code is 1 when tasks were left out because a
+    rollout failed.
+    """
+    options = answer_options.policy_options(greedy=False)
+    resolved = resolve_environment(env)
+    judge = None
+    if scale_options.judge is not None:
+        judging = resolve_judge_policy(scale_options.judge, options)
+        judge = judge_settings.single(judging, judge_settings.response_cache(), REFERENCE_FREE_TEMPLATE)
+    player = resolve_policy(policy, resolved.env, options)
+    out = scale_options.out
+    farewell = f"stopped; the same command goes on in {out}" if out else "stopped; nothing was saved (no --out)"
+    with stoppable(lambda: farewell) as progress:
+        report = asyncio.run(
+            scale(
+                resolved.env,
+                player.policy,
+                split=scale_options.split,
+                n=scale_options.num_tasks,
+                samples=scale_options.samples,
+                rounds=scale_options.rounds,
+                choose_by=scale_options.choose_by,
+                judge=judge,
+                prices=scale_options.prices,
+                out=out,
+                concurrency=scale_options.concurrency,
+                seed=answer_options.seed,
+                progress=progress,
+            )
+        )
+    if out is not None:
+        with needs_extra("train"):
+            from wanderlust.evals.scaling_picture import draw_scaling
+        draw_scaling(report, out / PICTURE_FILE)
+    if json:
+        print_json(report.as_dict())
+    else:
+        print_result(scaling_table(report), *([f"The picture is {out / PICTURE_FILE}."] if out is not None else []))
+    if report.left_out:
+        print_note(f"{report.left_out} tasks are in no figure: some of their rollouts failed")
+    if report.revision_left_out:
+        print_note(f"{report.revision_left_out} tasks are not in the curve of revisions: one of those failed")
+    return 1 if report.left_out or report.revision_left_out else 0
+
+
+def scaling_table(report: ScalingReport) -> Table:
+    """For the terminal."""
+    title = f"{report.policy} in {report.env}, {report.tasks} tasks, {report.samples} samples each"
+    table = Table(title=title, title_justify="left")
+    for name in ("tasks", "strategy", "k", "reward", "over one sample", "tokens", "cost"):
+        table.add_column(name, justify="left" if name in ("tasks", "strategy") else "right", no_wrap=name == "k")
+    before, most = ("", ""), {(one.difficulty, one.strategy): one.k for one in report.points}
+    shown_points = [one for one in report.points if not one.difficulty or one.k == most[one.difficulty, one.strategy]]
+    for point in shown_points:
+        shown = (point.difficulty or "all", point.strategy)
+        names = [new if (new, shown[0]) != (old, before[0]) else "" for new, old in zip(shown, before, strict=True)]
+        cost = f"${point.cost:.4f}" if point.cost else ""
+        over = "" if point.k == 1 else str(point.over_one)
+        table.add_row(*names, str(point.k), str(point.reward), over, f"{point.tokens:.0f}", cost)
+        before = shown
+    return table

@@ -1,0 +1,437 @@
+"""Test-time scaling: what more samples and more revisions of one policy bring, against their tokens and cost.
+
+Curves over k of `samples` stored rollouts per task, and over rounds of revision. Each point is the exact mean over all
+ways to take k of a task's samples, so no curve depends on an order of them; `majority` draws subsets where there are
+many.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from itertools import combinations, groupby
+from math import comb, fsum, inf
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from wanderlust.environment import Environment
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError
+from wanderlust.evals.evaluate import evaluate, policy_name
+from wanderlust.evals.statistics import Estimate, estimate, mean
+from wanderlust.policies.base import TokenPrices
+from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
+from wanderlust.rubrics.judge import Judge
+from wanderlust.rubrics.label_free import answer_extractor, shown_prompt
+from wanderlust.rubrics.rubric import RewardResult, gather_results
+from wanderlust.runner.progress import Logger
+from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
+from wanderlust.store.store import RunStore
+from wanderlust.tasks.registry import environment_name, resolve_environment
+from wanderlust.tasks.revision import History, build_history, resolve_revision, revision_task
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.types import Group, Policy, Rollout, Task, Trajectory
+
+JUDGE = "judge"
+MAX_SUBSETS = 256
+"""Subsets that `majority` looks at, for each task and k; all of them where there are no more."""
+DIFFICULTIES = ((1 / 3, "hard"), (2 / 3, "middle"), (2.0, "easy"))
+"""Names of the tasks by their pass rate, and below what rate they end."""
+SAMPLES_FOLDER, RESULT_FILE, PICTURE_FILE = "samples", "scaling.json", "scaling.png"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What the curves need of a rollout."""
+
+    reward: float
+    answer: str
+    """What `majority` counts; empty where there is none."""
+    tokens: int
+    """Completion tokens."""
+    cost: float
+    choices: Mapping[str, float] = field(default_factory=dict)
+    """By the name of a selector, its value of this sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPoint:
+    """One point of a curve."""
+
+    strategy: str
+    """`pass`, `best of n by NAME`, `majority`, `revision`."""
+    k: int
+    """Samples, or answers one after the other."""
+    reward: Estimate
+    over_one: Estimate
+    """The difference from one sample, paired by task."""
+    tokens: float
+    """Completion tokens per task, on average."""
+    cost: float
+    """Dollars per task; 0 without prices."""
+    difficulty: str = ""
+    """Empty for all tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingReport:
+    """All curves of one policy in one environment."""
+
+    env: str
+    policy: str
+    tasks: int
+    """Tasks whose samples were all scored: those that the curves are of."""
+    left_out: int
+    """Tasks with failed rollouts, or without a verdict of the judge on one."""
+    revision_left_out: int
+    """Tasks that are left out of the curve of revisions alone, because one of those failed."""
+    samples: int
+    points: tuple[ScalingPoint, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON data."""
+        return asdict(self)
+
+    def curve(self, strategy: str, difficulty: str = "") -> list[ScalingPoint]:
+        """The points of one curve, by k."""
+        return [one for one in self.points if (one.strategy, one.difficulty) == (strategy, difficulty)]
+
+    @property
+    def strategies(self) -> list[str]:
+        """The names of the curves, in order."""
+        return [*dict.fromkeys(one.strategy for one in self.points)]
+
+
+def expected_best(samples: Sequence[Sample], k: int, value: Callable[[Sample], float]) -> float:
+    """The reward of the one of k samples that `value` likes best, of equals the mean; over all ways to take k."""
+    total, below = 0.0, 0
+    for _, level in groupby(sorted(samples, key=value), key=value):
+        rewards = [sample.reward for sample in level]
+        upto = below + len(rewards)
+        total += fsum(rewards) / len(rewards) * (comb(upto, k) - comb(below, k))
+        below = upto
+    return total / comb(len(samples), k)
+
+
+def expected_majority(samples: Sequence[Sample], k: int, *, key: str) -> float:
+    """The mean reward of the most frequent answer among k samples; of equally frequent ones the mean.
+
+    Samples without an answer count only where none has one.
+    """
+    if comb(len(samples), k) <= MAX_SUBSETS:
+        subsets: Iterable[Sequence[Sample]] = combinations(samples, k)
+    else:
+        rng = Random(f"majority/{key}/{k}")
+        subsets = [rng.sample(samples, k) for _ in range(MAX_SUBSETS)]
+    values = [_majority_reward(subset) for subset in subsets]
+    return fsum(values) / len(values)
+
+
+def _majority_reward(samples: Sequence[Sample]) -> float:
+    votes = Counter(sample.answer for sample in samples if sample.answer)
+    if not votes:
+        return fsum(sample.reward for sample in samples) / len(samples)
+    most = max(votes.values())
+    # Rollouts of one answer may earn differently, where the reward reads more than the answer.
+    chosen = [sample.reward for sample in samples if votes.get(sample.answer) == most]
+    return fsum(chosen) / len(chosen)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Curves:
+    """Makes the points of the curves from the samples of each task."""
+
+    samples: Mapping[str, Sequence[Sample]]
+    chains: Mapping[str, Sequence[Sample]]
+    """Per task, the first sample and its revisions."""
+    selectors: Sequence[str]
+
+    def by_difficulty(self) -> list[ScalingPoint]:
+        """The curves of each difficulty, which other samples of the same tasks decide."""
+        rates = {task: _average([one.reward for one in samples[::2]]) for task, samples in self.samples.items()}
+        kept = {task: samples[1::2] for task, samples in self.samples.items()}
+        rest = _Curves(samples=kept, chains={}, selectors=self.selectors)
+        points, low = list[ScalingPoint](), -inf
+        for high, name in DIFFICULTIES:
+            tasks = [task for task, rate in rates.items() if low <= rate < high]
+            points += rest.points(tasks, name) if tasks else []
+            low = high
+        return points
+
+    def points(self, tasks: Sequence[str], difficulty: str = "") -> list[ScalingPoint]:
+        """All curves of these tasks."""
+        counts = powers_of_two(min(len(self.samples[task]) for task in tasks))
+        strategies: dict[str, Callable[[str, int], float]] = {
+            "pass": lambda task, k: expected_best(self.samples[task], k, lambda sample: sample.reward),
+            **{f"best of n by {name}": self._by(name) for name in self.selectors},
+        }
+        if any(sample.answer for task in tasks for sample in self.samples[task]):
+            strategies["majority"] = lambda task, k: expected_majority(self.samples[task], k, key=task)
+        points = []
+        single = {task: _average([sample.reward for sample in self.samples[task]]) for task in tasks}
+        for name, reward in strategies.items():
+            for k in counts:
+                rewards = {task: reward(task, k) for task in tasks}
+                spent = [(k * _average([s.tokens for s in self.samples[task]]), self._cost(task, k)) for task in tasks]
+                points.append(_point(name, k, rewards, single=single, spent=spent, difficulty=difficulty))
+        chains = {task: self.chains[task] for task in tasks if task in self.chains}
+        first = {task: chain[0].reward for task, chain in chains.items()}
+        for k in range(1, max(map(len, chains.values()), default=0) + 1):
+            rewards = {task: chain[:k][-1].reward for task, chain in chains.items()}  # the last answer stands
+            done = [chain[:k] for chain in chains.values()]
+            spent = [(fsum(one.tokens for one in chain), fsum(one.cost for one in chain)) for chain in done]
+            points.append(_point("revision", k, rewards, single=first, spent=spent, difficulty=difficulty))
+        return points
+
+    def _by(self, name: str) -> Callable[[str, int], float]:
+        return lambda task, k: expected_best(self.samples[task], k, lambda sample: sample.choices[name])
+
+    def _cost(self, task: str, k: int) -> float:
+        return k * _average([sample.cost for sample in self.samples[task]])
+
+
+def _average(values: Sequence[float]) -> float:
+    return fsum(values) / len(values)
+
+
+def _point(
+    name: str,
+    k: int,
+    rewards: Mapping[str, float],
+    *,
+    single: Mapping[str, float],
+    spent: Sequence[tuple[float, float]],
+    difficulty: str,
+) -> ScalingPoint:
+    return ScalingPoint(
+        strategy=name,
+        k=k,
+        reward=estimate([[reward] for reward in rewards.values()]),
+        over_one=mean([[reward - single[task]] for task, reward in rewards.items()]),
+        tokens=_average([tokens for tokens, _ in spent]),
+        cost=_average([cost for _, cost in spent]),
+        difficulty=difficulty,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Player:
+    """Plays what the curves are of, as evaluations in folders of their own, which go on where they were stopped."""
+
+    env: Environment
+    policy: Policy
+    folder: Path
+    seed: int
+    concurrency: int
+    prices: TokenPrices | None
+    progress: Logger | bool
+
+    async def groups(self, name: str, tasks: Sequence[Task], samples: int) -> dict[str, Group]:
+        """The rollouts of each task, by its id."""
+        await evaluate(
+            self.env,
+            self.policy,
+            tasks=tasks,
+            samples=samples,
+            out=self.folder / name,
+            seed=self.seed,
+            concurrency=self.concurrency,
+            prices=self.prices,
+            progress=self.progress,
+        )
+        with RunStore.read(find_evaluation(self.folder / name)[0]) as reader:
+            return {group.task.id: group for group in reader.iter_groups(EVALUATION_STAGE, 0)}
+
+    async def revisions(
+        self, groups: Mapping[str, Group], tasks: Sequence[Task], rounds: int
+    ) -> dict[str, list[Rollout]]:
+        """Per task, the first sample and its revisions; a task with a failed one is left out."""
+        revision, by_id = resolve_revision(self.env), {task.id: task for task in tasks}
+        chains = {id: [rollout] for id in by_id if (rollout := _first(groups.get(id))) is not None}
+        histories: dict[str, History] = {id: build_history(chain[0]) for id, chain in chains.items()}
+        for number in range(1, rounds + 1):
+            asked = {
+                f"{id}~{number}": revision_task(by_id[id], history, revision, id=f"{id}~{number}")
+                for id, history in histories.items()
+                if history
+            }
+            played = await self.groups(f"revision-{number}", [*asked.values()], 1)
+            for name, group in played.items():
+                id, rollout = name.rpartition("~")[0], _first(group)
+                if rollout is None:
+                    del chains[id], histories[id]
+                    continue
+                chains[id].append(rollout)
+                histories[id] = build_history(rollout, histories[id], is_revision=True)
+        return chains
+
+
+def _first(group: Group | None) -> Rollout | None:
+    """The first rollout of a group, if it was scored."""
+    rollouts = [] if group is None else [one for one in group.rollouts if one.sample_index == 0]
+    return next((one for one in rollouts if one.main_trajectory is not None), None)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """Makes samples of rollouts."""
+
+    env: Environment
+    names: Sequence[str]
+    judge: Judge | None
+    prices: TokenPrices | None
+    first_failure: str = ""
+    """Of the judge."""
+
+    async def all_samples(self, rollouts: Mapping[str, Sequence[Rollout]]) -> dict[str, list[Sample]]:
+        """Per task one sample per rollout, all of which are scored; a task on which the judge fails is left out.
+
+        Raises UsageError for a selector that scores do not have.
+        """
+        found: dict[str, list[Sample]] = {}
+        for task, played in rollouts.items():
+            try:
+                found[task] = await self._samples(played)
+            except RubricFailure as failure:
+                self.first_failure = self.first_failure or str(failure)
+        return found
+
+    async def _samples(self, rollouts: Sequence[Rollout]) -> list[Sample]:
+        verdicts = await self._verdicts(rollouts)
+        return [self._sample(rollout, verdict) for rollout, verdict in zip(rollouts, verdicts, strict=True)]
+
+    async def _verdicts(self, rollouts: Sequence[Rollout]) -> list[float | None]:
+        if self.judge is None:
+            return [None] * len(rollouts)
+        asked = [
+            (shown_prompt(one.task, [trajectory]), _last_answer(trajectory)) for one, trajectory in _scored(rollouts)
+        ]
+        found = await gather_results(self.judge(prompt=prompt, completion=text) for prompt, text in asked)
+        for one in found:
+            if isinstance(one, WanderlustError):
+                raise one
+        return [one.value for one in found if isinstance(one, RewardResult)]
+
+    def _sample(self, rollout: Rollout, verdict: float | None) -> Sample:
+        ((_, trajectory),) = _scored([rollout])
+        score = trajectory.score
+        assert score is not None
+        known = {**score.parts, **score.metrics}
+        if missing := [name for name in self.names if name not in known]:
+            raise UsageError(f"the score has no {missing[0]!r} to choose by; it has: {', '.join(known) or 'nothing'}")
+        behaviour = rollout.state.get("behaviour")
+        answer = (
+            json.dumps(behaviour) if behaviour is not None else answer_extractor(self.env)(_last_answer(trajectory))
+        )
+        return Sample(
+            reward=score.reward,
+            answer=answer,
+            tokens=sum(turn.usage.get("completion_tokens", 0) for turn in trajectory.turns),
+            cost=fsum(self.prices.cost_of(turn.usage) for turn in trajectory.turns) if self.prices else 0.0,
+            choices={name: known[name] for name in self.names} | ({} if verdict is None else {JUDGE: verdict}),
+        )
+
+
+def _scored(rollouts: Sequence[Rollout]) -> list[tuple[Rollout, Trajectory]]:
+    return [(one, trajectory) for one in rollouts if (trajectory := one.main_trajectory) is not None]
+
+
+def _last_answer(trajectory: Trajectory) -> str:
+    return trajectory.turns[-1].action.content if trajectory.turns else ""
+
+
+def powers_of_two(most: int) -> list[int]:
+    """1, 2, 4 and so on, and `most` itself."""
+    return [*(2**n for n in range(most.bit_length()) if 2**n < most), most]
+
+
+async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
+    env: Environment | str,
+    policy: Policy | str | Path,
+    *,
+    split: str = "eval",
+    n: int | None = None,
+    samples: int = 16,
+    rounds: int = 0,
+    choose_by: Sequence[str] = (),
+    judge: Judge | None = None,
+    prices: TokenPrices | None = None,
+    out: str | Path | None = None,
+    concurrency: int = 128,
+    seed: int = 0,
+    progress: Logger | bool = True,
+) -> ScalingReport:
+    """Play every task `samples` times, revise the first answer `rounds` times, and report what each choice earns.
+
+    Args:
+        env: An environment, or the name of one as `load_environment` takes it.
+        policy: The policy, or its name as `evaluate` takes it. With temperature 0 all samples are equal.
+        split: Split of the environment that is played.
+        n: Number of tasks, spread evenly over the split. Default: all.
+        samples: Rollouts per task, at least 2.
+        rounds: Revisions of the first sample, one after the other; the environment must take conversations as tasks.
+        choose_by: Parts or metrics of the score by which best-of-n chooses; they must not read the answer. Default: the
+            environment's `choose_by`.
+        judge: Scores each sample's last answer, without a reference (`REFERENCE_FREE_TEMPLATE`); best-of-n chooses by
+            that, too. Its tokens are in no figure.
+        prices: Dollars per million tokens.
+        out: Folder that keeps rollouts, `scaling.json` and `scaling.png`; the same call goes on where it was stopped.
+        concurrency: Rollouts at once.
+        seed: Seed of everything random.
+        progress: Whether to draw progress on stderr, or the logger that gets it.
+
+    Returns:
+        The report: a point per strategy, k and difficulty. The difficulty of a task is its pass rate over the samples
+        with an even index, and its curves are of those with an odd one, so that chance in the one is not in the other.
+        Tasks with a failed rollout are left out, and counted.
+
+    Raises:
+        UsageError: when an argument is wrong, or every task was left out.
+    """
+    if samples < 2:
+        raise UsageError("scaling needs at least 2 samples of a task")
+    environment = resolve_environment(env).env if isinstance(env, str) else env
+    if isinstance(policy, str | Path):
+        policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed)).policy
+    if rounds:
+        resolve_revision(environment)
+    names = [*choose_by] or ([environment.choose_by] if environment.choose_by else [])
+    tasks = choose_tasks(iter_tasks(environment, split), n)
+    with nullcontext(str(out)) if out is not None else tempfile.TemporaryDirectory() as folder:
+        player = _Player(
+            env=environment,
+            policy=policy,
+            folder=Path(folder),
+            seed=seed,
+            concurrency=concurrency,
+            prices=prices,
+            progress=progress,
+        )
+        groups = await player.groups(SAMPLES_FOLDER, tasks, samples)
+        chains = await player.revisions(groups, tasks, rounds) if rounds else {}
+        whole = {id: group for id, group in groups.items() if len(_scored(group.rollouts)) == samples}
+        if not whole:
+            raise UsageError("no task has all of its samples scored: there is nothing to compare")
+        reader = _Reader(env=environment, names=names, judge=judge, prices=prices)
+        async with open_policies([judge.policy] if judge is not None else []):
+            sampled = await reader.all_samples({id: group.rollouts for id, group in whole.items()})
+            revised = await reader.all_samples({id: chain for id, chain in chains.items() if id in sampled})
+        if not sampled:
+            raise UsageError(f"no task has all of its verdicts: {reader.first_failure}")
+        curves = _Curves(samples=sampled, chains=revised, selectors=[*names, *([JUDGE] if judge is not None else [])])
+        report = ScalingReport(
+            env=environment_name(env),
+            policy=policy_name(policy),
+            tasks=len(sampled),
+            left_out=len(tasks) - len(sampled),
+            revision_left_out=len(sampled) - len(revised) if rounds else 0,
+            samples=samples,
+            points=(*curves.points([*sampled]), *curves.by_difficulty()),
+        )
+        if out is not None:
+            (Path(folder) / RESULT_FILE).write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
+    return report

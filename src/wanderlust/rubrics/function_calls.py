@@ -1,0 +1,116 @@
+"""Results of calls of untrusted programs' functions, many programs to one sandboxed process.
+
+A judgement by tests that are pairs of arguments and results: the arguments go into the sandbox, the results come out,
+and are compared here. A program that knows or changes everything inside can still only answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from wanderlust.errors import RubricFailure, one_line
+from wanderlust.tools.sandbox import Result, Sandbox, SandboxBounds
+
+_WORKER = Path(__file__).with_name("function_call_worker.py")
+MAX_BATCH = 128
+"""Programs in one sandboxed process."""
+
+OpenSandbox = Callable[[SandboxBounds], AbstractAsyncContextManager[Sandbox]]
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    code: str
+    name: str
+    calls: Sequence[Sequence[Any]]
+    results: list[Any] | None = None
+    """One entry per call: the result in a list, or None. An empty list: the program gave no results."""
+
+    def encode(self) -> bytes:
+        body = json.dumps({"code": self.code, "name": self.name, "calls": self.calls}).encode()
+        return struct.pack("<I", len(body)) + body
+
+    def take(self, found: Any) -> None:
+        """Results as the worker wrote them."""
+        whole = isinstance(found, list) and len(found) == len(self.calls)
+        self.results = [one if isinstance(one, list) and len(one) == 1 else None for one in found] if whole else []
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Jobs of one event loop; whoever holds the lock plays them all."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    jobs: list[_Job] = field(default_factory=list)
+
+
+class FunctionCalls:
+    """Runs programs that define a function, and calls it: `await calls.results(code, "f", [(1, 2), (3, 4)])`.
+
+    Programs that are asked for while others run wait, and then share one sandbox and one process, in which each has a
+    forked process of its own. One that keeps the others from their results is run again alone, and so are they.
+    """
+
+    def __init__(self, open: OpenSandbox, *, seconds: float = 2.0):
+        """`open` gives a sandbox with these bounds; `seconds` bound one program, in processor and wall-clock time."""
+        self._open, self.seconds = open, seconds
+        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = WeakKeyDictionary()
+
+    async def results(self, code: str, name: str, calls: Sequence[Sequence[Any]]) -> list[Any | None]:
+        """Per call its result in a list, or None where it raised, gave no plain data, or was not reached.
+
+        Results are JSON: tuples come back as lists. Raises RubricFailure when the sandbox fails.
+        """
+        waiting = self._waiting.setdefault(asyncio.get_running_loop(), _Waiting())
+        job = _Job(code, name, calls)
+        waiting.jobs.append(job)
+        async with waiting.lock:
+            while job.results is None:
+                batch, waiting.jobs = waiting.jobs[:MAX_BATCH], waiting.jobs[MAX_BATCH:]
+                try:
+                    await self._run(batch)
+                finally:  # cancelled: somebody else plays what is left
+                    waiting.jobs = [left for left in batch if left.results is None and left is not job] + waiting.jobs
+        return job.results or [None] * len(calls)
+
+    async def _run(self, batch: Sequence[_Job]) -> None:
+        await self._play(batch)
+        for job in batch:
+            if job.results is None:
+                await self._play([job])
+                if job.results is None:  # it ended the process that it was alone in
+                    job.results = []
+
+    async def _play(self, batch: Sequence[_Job]) -> None:
+        """Fill in the results that come out of one sandboxed process."""
+        token = secrets.token_hex(16)
+        worker = f"{_WORKER.read_text('utf-8')}\nserve({self.seconds}, {token!r})\n"
+        bounds = SandboxBounds(seconds=10 + self.seconds * len(batch), output=MAX_BATCH * 66_000)
+        async with self._open(bounds) as sandbox:
+            await sandbox.write("worker.py", worker.encode())
+            ran = await sandbox.run(["python3", "-I", "worker.py"], stdin=b"".join(job.encode() for job in batch))
+        found = 0
+        for line in ran.stdout.decode(errors="replace").splitlines():
+            said, _, rest = line.partition(" ")
+            number, _, body = rest.partition(" ")
+            if said == token and number == str(found) and found < len(batch):
+                batch[found].take(json.loads(body))
+                found += 1
+        if not found and len(batch) == 1 and ran.code != 0:
+            _raise_unless_begun(ran)
+
+
+def _raise_unless_begun(ran: Result) -> None:
+    """A process that could not even begin is a fault of the sandbox; a signal is the program's doing."""
+    if ran.code < 128 and not ran.reached_limit:
+        last = one_line(ran.stderr.decode(errors="replace").strip().rpartition("\n")[2])
+        raise RubricFailure(f"programs cannot be run in the sandbox: {last or f'exit status {ran.code}'}")
