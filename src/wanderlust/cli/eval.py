@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -68,9 +68,7 @@ def eval_command(
     resume_message = f"stopped; finished work is saved; resume with: {resume_command}" if out else STOPPED_MESSAGE
     with stoppable(lambda: resume_message) as progress:
         resolved = resolve_environment(env)
-        policy_options = replace(
-            answer_options.policy_options(greedy=False), concurrency=task_options.concurrency, cache=task_options.cache
-        )
+        policy_options = task_options.with_calls(answer_options.policy_options(greedy=False))
         resolved_policy = resolve_policy(policy, resolved.env, policy_options)
         player: tuple[Any, Any] = resolved.env, resolved_policy.policy
         if (workers := worker_options.ray_workers) is not None:

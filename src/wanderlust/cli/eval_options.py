@@ -60,6 +60,8 @@ class TaskOptions:
     """Dollars of one rollout, after which no further turn is taken; needs --price-in and --price-out."""
     max_cost: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
     """Dollars of the whole run, after which no rollout starts; needs --price-in and --price-out."""
+    batch: bool = False
+    """Ask an endpoint by its batch API (OpenAI's and Anthropic's): slow, and cheaper. Raise --concurrency with it."""
     cache: Path | None = None
     """Folder that keeps an endpoint's answers: the same request of the same sample is answered from there."""
     seats: Annotated[str, Parameter(alias="--seat")] = ""
@@ -78,7 +80,11 @@ class TaskOptions:
 
     def unrecorded(self) -> dict[str, Any]:
         """The options that change nothing of a rollout."""
-        return {"max_cost": self.max_cost, "cache": self.cache}
+        return {"max_cost": self.max_cost, "cache": self.cache, "batch": self.batch}
+
+    def with_calls(self, options: PolicyOptions) -> PolicyOptions:
+        """The policy's options with those that say how an endpoint is called."""
+        return replace(options, concurrency=self.concurrency, cache=self.cache, batch=self.batch)
 
     def roles(self, env: Environment, options: PolicyOptions, *, on_ray: bool) -> dict[str, Any]:
         """Policies of seats, and the rubric with the judge's policy, as `evaluate` takes them."""

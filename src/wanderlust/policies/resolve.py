@@ -49,6 +49,8 @@ class PolicyOptions:
     """Further fields of each request to an endpoint."""
     headers: Mapping[str, str] | None = None
     """Further headers of each request to an endpoint."""
+    batch: bool = False
+    """Whether a provider is asked by its batch API."""
     cache: Path | None = None
     """Folder in which an endpoint's answers are kept, and from which they are given again."""
 
@@ -222,10 +224,15 @@ def _remote(name: str, options: PolicyOptions) -> ResolvedPolicy | None:
 def _endpoint(api: Api, url: str, model: str, *, key: str | None, options: PolicyOptions) -> Policy:
     """The policy over one of the APIs."""
     from wanderlust.policies.anthropic_messages import AnthropicMessages
+    from wanderlust.policies.batches import BatchedAnthropicMessages, BatchedEndpoint
     from wanderlust.policies.endpoint import Endpoint
     from wanderlust.policies.gemini_content import GeminiContent
 
     kinds: Mapping[Api, Any] = {"chat": Endpoint, "anthropic": AnthropicMessages, "google": GeminiContent}
+    if options.batch:
+        kinds = {"chat": BatchedEndpoint, "anthropic": BatchedAnthropicMessages}
+        if api not in kinds:
+            raise UsageError(f"there are no batches over the API of {api}: leave --batch out")
     names = ("temperature", "max_tokens", "concurrency", "extra_body", "headers")
     policy: Policy = kinds[api](url, model, api_key=key, **{name: getattr(options, name) for name in names})
     return policy if options.cache is None else CachedPolicy(policy, AnswerCache(options.cache))
@@ -238,8 +245,8 @@ def _local(
     folder = resolve_checkpoint(where, players, accepted=accepted)
     if options.extra_body is not None or options.headers is not None:
         raise UsageError(f"{name} is no endpoint: leave --extra-body and --extra-headers out")
-    if options.cache is not None:
-        raise UsageError(f"{name} is no endpoint: leave --cache out")
+    if options.cache is not None or options.batch:
+        raise UsageError(f"{name} is no endpoint: leave --cache and --batch out")
     hardware = replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
     sampling = SamplingOptions(
         temperature=1.0 if options.temperature is None else options.temperature,
