@@ -20,7 +20,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.bar import Bar
-from benchmarks.repository_hacks import HACKS, open_shelf
+from benchmarks.repository_hacks import HACKS
+from benchmarks.repository_shelf import open_shelf
 from wanderlust.environments.repository import Repository
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout

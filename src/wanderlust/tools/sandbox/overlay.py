@@ -58,8 +58,8 @@ def unprivileged_command() -> list[str]:
 class LayeredFolder:
     """One folder's layers. Requests are one at a time; the caller sees to it."""
 
-    def __init__(self, argv: Sequence[str], bounds: SandboxBounds, *, overlay: bool = True):
-        self.bounds, self.overlay = bounds, overlay
+    def __init__(self, argv: Sequence[str], bounds: SandboxBounds, *, overlay: bool = True, places: Sequence[str] = ()):
+        self.bounds, self.overlay, self.places = bounds, overlay, tuple(places)
         self._lowers: tuple[str, ...] = ()
         self._top = 0
         self._popen = subprocess.Popen(
@@ -73,11 +73,14 @@ class LayeredFolder:
         )
 
     @classmethod
-    async def open(cls, bounds: SandboxBounds, *, overlay: bool = True) -> LayeredFolder:
-        """An empty folder; raises SandboxFailure in one line where user namespaces are closed."""
+    async def open(cls, bounds: SandboxBounds, *, overlay: bool = True, places: Sequence[str] = ()) -> LayeredFolder:
+        """An empty folder, and further ones for `places`.
+
+        Raises SandboxFailure in one line where user namespaces are closed.
+        """
         unshare = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private", "--"]
         with ExitStack() as failing:
-            keeper = cls([*unprivileged_command(), *unshare], bounds, overlay=overlay)
+            keeper = cls([*unprivileged_command(), *unshare], bounds, overlay=overlay, places=places)
             failing.callback(keeper.close)
             await keeper._await_reply()
             await keeper._run_line(_FRAME)
@@ -104,7 +107,9 @@ class LayeredFolder:
         lowers = lowers if self.overlay else lowers[:1]
         fresh, view = lowers != self._lowers, self.view
         with ExitStack() as failing:
-            other = LayeredFolder([*self.enter_command(), *_APART], self.bounds, overlay=self.overlay)
+            other = LayeredFolder(
+                [*self.enter_command(), *_APART], self.bounds, overlay=self.overlay, places=self.places
+            )
             failing.callback(other.close)
             await other._await_reply()
             other._top = self._top
@@ -139,7 +144,8 @@ class LayeredFolder:
         top = f"{FRAME_FOLDER}/{self._top}"
         fresh = _tmpfs(self._top, self.bounds.disk, self.bounds.entries)
         if not self._lowers:
-            places = f"{top}/up/work {top}/up/tmp {top}/up/shm"
+            further = "".join(f" {top}/up/places/{number}" for number, _ in enumerate(self.places))
+            places = f"-p {top}/up/work {top}/up/tmp {top}/up/shm{further}"
             await self._run_line(f"{fresh} && mkdir {places} && chmod 1777 {top}/up/tmp {top}/up/shm")
             return
         if self.overlay:
