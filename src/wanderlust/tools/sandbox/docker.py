@@ -1,8 +1,11 @@
 """A sandbox in a container of Docker or Podman.
 
 The image needs `sh`, GNU coreutils and `tar`. The container has no network, a read-only system, no capabilities, no
-new privileges, and folders in memory of bounded size. Not covered: faults of the engine, which isolates. A command
-that is ended early ends all processes in the container, sessions included.
+new privileges, and folders in memory of bounded size. A command that is ended early ends all processes in the
+container, sessions included. Tried with Podman 4.3, rootless, with runc.
+
+Not covered: faults of the engine, which isolates; with Podman the number of files; with rootless Podman over control
+groups of version 1 (it says so on its standard error) the bounds of memory and processes.
 """
 
 from __future__ import annotations
