@@ -75,7 +75,7 @@ class Program(Environment):
     or a limit sets the status of the rollout, whatever the program does next. Its children die with it.
 
     `episode.state` has `program`, its ProgramExit, and in a sandbox `door`, the requests that came and were refused,
-    and `egress`, the servers that it reached and that it was refused; `isolated` is false there where the sandbox is not.
+    and `egress`, the servers that it reached and that it was refused; `isolated` is false there where nothing isolates.
     """
 
     def __init__(
