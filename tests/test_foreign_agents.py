@@ -26,7 +26,7 @@ def installed(*, quick):
         yield pytest.param(agent, id=agent.name, marks=marks)
 
 
-@pytest.mark.parametrize("agent", installed(quick=QUICK))
+@pytest.mark.parametrize("agent", [*installed(quick=QUICK)])
 def test_an_agent_does_its_task_in_a_box(agent):
     env = boxed(agent, WritesFile)
     played = asyncio.run(rollout(env, env.tasks()[0], Writer()))
@@ -42,7 +42,7 @@ def start(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.parametrize("agent", installed(quick=()))
+@pytest.mark.parametrize("agent", [*installed(quick=())])
 def test_a_model_is_trained_through_an_agent_in_a_box(agent, start, tmp_path):
     trained = train_in_box(agent, tmp_path / "run", start=start)
     assert trained.met, trained
