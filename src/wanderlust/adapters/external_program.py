@@ -63,7 +63,7 @@ class ProgramExit:
 
 
 class Program(Environment):
-    """Runs `command` as the agent: it finds the model under OPENAI_BASE_URL with OPENAI_API_KEY, and nothing else.
+    """Runs `command` as the agent: the SDKs of OpenAI, Anthropic and Google find the model by their usual variables.
 
     The task comes as one JSON line on its standard input (`id`, `prompt`, `info`; never the answer). Its folder is its
     own and removed afterwards: `/work` of the sandbox, or without a `sandbox` an empty folder of this machine. A

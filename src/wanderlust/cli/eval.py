@@ -97,7 +97,9 @@ def eval_command(
                 print_note(f"finished rollouts are kept; after fixing the problem, resume with: {resume_command}")
             raise
     _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
-    needs_key = resolved_policy.kind == "endpoint" and answer_options.api_key is None and not policy_options.key()
+    needs_key = (
+        "://" in policy and answer_options.api_key is None and not policy_options.key()
+    )  # providers say so first
     if report_options.group_by is not None and not report.breakdown and not report.by_code:
         print_note(f"there is no breakdown: no task has {report_options.group_by!r} in its info")
     _note_failures(report, suggest_key=needs_key)
