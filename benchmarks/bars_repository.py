@@ -29,13 +29,14 @@ from wanderlust.tasks.repository.mining import MiningOptions, mine
 
 LIST = Path(__file__).with_name("repository_packages.txt")
 PER_PACKAGE = 60
-SAMPLE = 20
+SAMPLE = 10
 """Tasks that are judged again, each with the original and with no change."""
 
 
 def packages() -> list[str]:
-    """`name==version` of every package of the list."""
-    return [line.strip() for line in LIST.read_text(encoding="utf-8").splitlines() if line.strip()]
+    """`name==version` of every package of the list; lines that begin with # are left out."""
+    lines = LIST.read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def processor_seconds() -> float:
