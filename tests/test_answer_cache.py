@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_used_is_named_in_one_line(tmp_path):
     (tmp_path / "broken" / CACHE_FILE).write_text("no database" * 200)
     with pytest.raises(StoreError, match="cannot use"):
         AnswerCache(tmp_path / "broken")
-    with pytest.raises(UsageError, match="leave --cache out"):
+    with pytest.raises(UsageError, match="leave --cache and --batch out"):
         resolve_judge_policy("smollm2", PolicyOptions(cache=tmp_path))
 
 

@@ -7,12 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import templates
+from wanderlust.errors import PolicyFailure
+from wanderlust.openai_types import declare_tool
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.scripted import Recorded, Scripted
+from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import tool as function_tool
 from wanderlust.tools.text_protocol import MAX_TEXT_CALLS, TextProtocol, parse_text_calls, render_tools_as_text
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import Completion, Task, Tokens, ToolCall, assistant, system, tool_message, user
+from wanderlust.types import AnswerOptions, Completion, Task, Tokens, ToolCall, assistant, system, tool_message, user
 
 
 def double(n: int) -> int:
@@ -145,3 +150,19 @@ def test_nothing_that_a_model_writes_breaks_an_episode(answers):
     assert played.error is None
     played = asyncio.run(rollout(ToolEnvironment([TASK], tools=[double]), TASK, Scripted([*answers, "done"])))
     assert played.error is None
+
+
+def test_options_reach_the_policy_and_calls_as_text_cannot_be_forced():
+    text = '<tool_call>{"name": "look", "arguments": {"n": 1}}</tool_call>'
+    tokenizer = templates.tokenizer_with(templates.PLAIN)
+    says = templates.Says(text, tokenizer=tokenizer)
+    policy = TextProtocol(TokenPolicy(says, Renderer(tokenizer)))
+    assert policy.unsupported_option(AnswerOptions(max_tokens=5)) == ""
+    assert policy.unsupported_option(AnswerOptions(max_tokens=5, tool_choice="required")) == "tool_choice"
+    assert TextProtocol(Scripted(["x"])).unsupported_option(AnswerOptions(max_tokens=5)) == "max_tokens"
+    options, tool = AnswerOptions(max_tokens=5, logprobs=True), declare_tool("look", "", None)
+    done = asyncio.run(policy.complete_with_options(options, [user("x")], [tool], key="k"))
+    assert [call.name for call in done.message.tool_calls] == ["look"]
+    assert len(done.details.logprobs) == len(done.tokens.completion)
+    with pytest.raises(PolicyFailure, match="cannot honour max_tokens"):
+        asyncio.run(TextProtocol(Scripted(["x"])).complete_with_options(options, [user("x")], key="k"))

@@ -14,6 +14,7 @@ from wanderlust.errors import PolicyFailure, ToolFailure, UsageError, one_line
 from wanderlust.types import (
     IMAGE_MARK,
     AnswerDetails,
+    AnswerOptions,
     Completion,
     Message,
     Role,
@@ -244,6 +245,22 @@ def tool_to_wire(tool: Tool) -> dict[str, Any]:
     """Convert a tool to the JSON of endpoints and chat templates."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     return {"type": "function", "function": function}
+
+
+def options_to_wire(options: AnswerOptions, *, most_tokens: int | None = None) -> dict[str, Any]:
+    """Render options as fields of a chat completion's request; `most_tokens` bounds the answer in any case."""
+    wire: dict[str, Any] = {"response_format": options.response_format, "stop": list(options.stop) or None}
+    if options.tool_name:
+        wire["tool_choice"] = {"type": "function", "function": {"name": options.tool_name}}
+    elif options.tool_choice != "auto":
+        wire["tool_choice"] = options.tool_choice
+    if not options.parallel_tool_calls:
+        wire["parallel_tool_calls"] = False
+    if options.logprobs:
+        wire |= {"logprobs": True, "top_logprobs": options.top_logprobs or None}
+    if options.max_tokens is not None:
+        wire["max_tokens"] = options.max_tokens if most_tokens is None else min(options.max_tokens, most_tokens)
+    return {name: value for name, value in wire.items() if value is not None}
 
 
 class ContentPart(msgspec.Struct):

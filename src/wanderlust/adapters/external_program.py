@@ -63,7 +63,7 @@ class ProgramExit:
 
 
 class Program(Environment):
-    """Runs `command` as the agent: it finds the model under OPENAI_BASE_URL with OPENAI_API_KEY, and nothing else.
+    """Runs `command` as the agent: the SDKs of OpenAI, Anthropic and Google find the model by their usual variables.
 
     The task comes as one JSON line on its standard input (`id`, `prompt`, `info`; never the answer). Its folder is its
     own and removed afterwards: `/work` of the sandbox, or without a `sandbox` an empty folder of this machine. A
@@ -75,7 +75,7 @@ class Program(Environment):
     or a limit sets the status of the rollout, whatever the program does next. Its children die with it.
 
     `episode.state` has `program`, its ProgramExit, and in a sandbox `door`, the requests that came and were refused,
-    and `egress`, the servers that it reached and that it was refused; `isolated` is false there where nothing isolates.
+    and `egress`, the servers that it reached and that it was refused; `isolated` is false where the sandbox is not.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -68,19 +68,17 @@ def eval_command(
     resume_message = f"stopped; finished work is saved; resume with: {resume_command}" if out else STOPPED_MESSAGE
     with stoppable(lambda: resume_message) as progress:
         resolved = resolve_environment(env)
-        policy_options = replace(
-            answer_options.policy_options(greedy=False), concurrency=task_options.concurrency, cache=task_options.cache
-        )
+        policy_options = task_options.with_calls(answer_options.policy_options(greedy=False))
         resolved_policy = resolve_policy(policy, resolved.env, policy_options)
         player: tuple[Any, Any] = resolved.env, resolved_policy.policy
-        if worker_options.ray_workers is not None:
-            here, workers = resolved_policy.policy, worker_options.ray_workers
-            player = remote_specs(resolved, policy, policy_options, here=here, workers=workers)
+        if (workers := worker_options.ray_workers) is not None:
+            player = remote_specs(resolved, policy, policy_options, here=player[1], workers=workers)
+        roles = task_options.roles(resolved.env, policy_options, on_ray=workers is not None)
         try:
             report = evaluate_sync(
                 *player,
-                **task_options.arguments(resolved.env) | asdict(folder_options),
-                ray_workers=worker_options.ray_workers,
+                **task_options.arguments(resolved.env) | roles | asdict(folder_options),
+                ray_workers=workers,
                 ray_address=worker_options.ray_address,
                 seed=answer_options.seed,
                 group_by=report_options.group_by,
@@ -99,7 +97,9 @@ def eval_command(
                 print_note(f"finished rollouts are kept; after fixing the problem, resume with: {resume_command}")
             raise
     _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
-    needs_key = resolved_policy.kind == "endpoint" and answer_options.api_key is None and not policy_options.key()
+    needs_key = (
+        "://" in policy and answer_options.api_key is None and not policy_options.key()
+    )  # providers say so first
     if report_options.group_by is not None and not report.breakdown and not report.by_code:
         print_note(f"there is no breakdown: no task has {report_options.group_by!r} in its info")
     _note_failures(report, suggest_key=needs_key)

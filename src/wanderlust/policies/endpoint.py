@@ -21,7 +21,7 @@ from yarl import URL
 
 from wanderlust.conversation_graph import draw_name
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, one_line
-from wanderlust.openai_types import message_to_wire, parse_chat_completion, tool_to_wire
+from wanderlust.openai_types import message_to_wire, options_to_wire, parse_chat_completion, tool_to_wire
 from wanderlust.policies.refusals import Refusal, Trial, parse_refusal
 from wanderlust.types import AnswerOptions, Completion, Message, OnText, Tool
 
@@ -192,7 +192,7 @@ class HttpConnection:
         """
         tries = 1
         async with self:
-            while isinstance(outcome := await self._try(_Call(url, body, read), draw), Refusal):
+            while isinstance(outcome := await self._try(Call(url, body, read), draw), Refusal):
                 adapted = adapt(outcome) if adapt is not None and tries < MAX_ADAPTATIONS else None
                 if adapted is None:
                     if outcome.context_full:
@@ -201,7 +201,7 @@ class HttpConnection:
                 body, tries = adapted, tries + 1
         return outcome
 
-    async def _try(self, call: _Call[AnswerT], draw: str) -> AnswerT | Refusal:
+    async def _try(self, call: Call[AnswerT], draw: str) -> AnswerT | Refusal:
         """The answer to one body, after as many attempts as it takes, or the server's refusal."""
         try:
             await self.trial.enter()
@@ -214,10 +214,10 @@ class HttpConnection:
                 overloaded = False
                 try:
                     outcome = await self._call(call)
-                    overloaded = isinstance(outcome, _Fault) and outcome.overload
+                    overloaded = isinstance(outcome, Fault) and outcome.overload
                 finally:
                     self.throttle.leave(overloaded=overloaded)
-                if not isinstance(outcome, _Fault):
+                if not isinstance(outcome, Fault):
                     refusal = None
                     if isinstance(outcome, Refusal) and not (outcome.context_full or outcome.label):
                         refusal = outcome
@@ -231,7 +231,7 @@ class HttpConnection:
         finally:
             self.trial.leave(answered=answered, refusal=refusal)
 
-    async def _call(self, call: _Call[AnswerT]) -> AnswerT | _Fault | Refusal:
+    async def _call(self, call: Call[AnswerT]) -> AnswerT | Fault | Refusal:
         if self._session is None:
             raise endpoint_failure(call.url, "used outside of its session")
         try:
@@ -239,23 +239,24 @@ class HttpConnection:
             data = call.body if len(call.body) < 2**20 else BytesIO(call.body)
             # A redirect would carry the key to wherever it points.
             async with self._session.post(call.url, data=data, allow_redirects=False) as response:
-                return _parse_response(call, response, await _read(response))
+                answer = await _read(response)
+                return parse_http_answer(call, answer, status=response.status, headers=response.headers)
         except TimeoutError:
-            return _Fault(f"no answer within {self._timeout.total:g} seconds", overload=True)
+            return Fault(f"no answer within {self._timeout.total:g} seconds", overload=True)
         except aiohttp.ClientConnectorError as error:
             raise endpoint_failure(call.url, f"cannot connect: {error.os_error}", transient=True) from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
-            return _Fault(f"the connection broke: {error}", overload=True)
+            return Fault(f"the connection broke: {error}", overload=True)
         except aiohttp.ClientError as error:
-            return _Fault(f"{type(error).__name__}: {error}", transient=False)
+            return Fault(f"{type(error).__name__}: {error}", transient=False)
 
 
-def _parse_response(
-    call: _Call[AnswerT], response: aiohttp.ClientResponse, answer: bytes | None
-) -> AnswerT | _Fault | Refusal:
-    status, headers = response.status, response.headers
+def parse_http_answer(
+    call: Call[AnswerT], answer: bytes | None, *, status: int, headers: Mapping[str, str]
+) -> AnswerT | Fault | Refusal:
+    """Read a server's answer to a call: what it said, a refusal, or a fault that may pass."""
     if answer is None:
-        return _Fault(f"HTTP {status} with a body of more than {MAX_RESPONSE_BYTES} bytes", transient=False)
+        return Fault(f"HTTP {status} with a body of more than {MAX_RESPONSE_BYTES} bytes", transient=False)
     start = answer[:1000].decode(errors="replace")
     if status != 200:
         refusal = parse_refusal(status, answer)
@@ -264,19 +265,19 @@ def _parse_response(
         retry_after = headers.get("Retry-After", "")
         # Some servers name a date: comparing that with our clock would trust both clocks.
         seconds = float(retry_after) if retry_after.isdecimal() and len(retry_after) < 10 else None
-        return _Fault(f"HTTP {status}: {start}", seconds, overload=status in _OVERLOAD)
+        return Fault(f"HTTP {status}: {start}", seconds, overload=status in _OVERLOAD)
     if headers.get("Content-Encoding", "identity") != "identity":
-        return _Fault("a compressed answer, though none was asked for", transient=False)
+        return Fault("a compressed answer, though none was asked for", transient=False)
     return _read_answer(call, answer)
 
 
-def _read_answer(call: _Call[AnswerT], answer: bytes) -> AnswerT | _Fault | Refusal:
+def _read_answer(call: Call[AnswerT], answer: bytes) -> AnswerT | Fault | Refusal:
     try:
         return call.read(answer)
     except PolicyFailure as failure:
         if failure.refusal:  # the provider said so: asking again is no use
             return Refusal(status=200, text=str(failure), label=failure.refusal)
-        return _Fault(f"{failure}: {answer[:200].decode(errors='replace')!r}", transient=False)
+        return Fault(f"{failure}: {answer[:200].decode(errors='replace')!r}", transient=False)
 
 
 def endpoint_failure(url: URL, what: str, *, transient: bool = False, refusal: str = "") -> PolicyFailure:
@@ -390,22 +391,6 @@ class Endpoint(HttpConnection):
         return replace(done, tokens=replace(tokens, prompt=tokens.prompt[offset:], offset=offset))
 
 
-def options_to_wire(options: AnswerOptions, *, most_tokens: int | None = None) -> dict[str, Any]:
-    """Render options as fields of a chat completion's request; `most_tokens` bounds the answer in any case."""
-    wire: dict[str, Any] = {"response_format": options.response_format, "stop": list(options.stop) or None}
-    if options.tool_name:
-        wire["tool_choice"] = {"type": "function", "function": {"name": options.tool_name}}
-    elif options.tool_choice != "auto":
-        wire["tool_choice"] = options.tool_choice
-    if not options.parallel_tool_calls:
-        wire["parallel_tool_calls"] = False
-    if options.logprobs:
-        wire |= {"logprobs": True, "top_logprobs": options.top_logprobs or None}
-    if options.max_tokens is not None:
-        wire["max_tokens"] = options.max_tokens if most_tokens is None else min(options.max_tokens, most_tokens)
-    return {name: value for name, value in wire.items() if value is not None}
-
-
 class _ChatRequest:
     """One request, and what the server's refusals make of it and of those that follow."""
 
@@ -458,14 +443,16 @@ def pause_before(call: int, draw: str, *, retry_after: float | None = None) -> f
 
 
 @dataclass(frozen=True, slots=True)
-class _Call(Generic[AnswerT]):
+class Call(Generic[AnswerT]):
+    """A request to a server, and how its answer is read."""
+
     url: URL
     body: bytes
     read: Callable[[bytes], AnswerT]
 
 
 @dataclass(frozen=True, slots=True)
-class _Fault:
+class Fault:
     """A failed attempt that may be repeated."""
 
     what: str

@@ -49,6 +49,8 @@ class PolicyOptions:
     """Further fields of each request to an endpoint."""
     headers: Mapping[str, str] | None = None
     """Further headers of each request to an endpoint."""
+    batch: bool = False
+    """Whether a provider is asked by its batch API."""
     cache: Path | None = None
     """Folder in which an endpoint's answers are kept, and from which they are given again."""
 
@@ -86,6 +88,19 @@ def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> Resol
         return ResolvedPolicy(policy=_replay_policy(store), label=f"the recording {name}", kind="recorded")
     named_players = f", or a player of the environment: {', '.join(players)}" if players else ""
     return _local(name, options, players, accepted=f"{JUDGE_KINDS}{named_players} (in train also fresh)")
+
+
+def resolve_seats(named: Iterable[str], env: Environment, options: PolicyOptions) -> dict[str, Policy]:
+    """Policies by seat, of `SEAT=POLICY` each. Raises UsageError, also for a seat that there is not."""
+    policies: dict[str, Policy] = {}
+    for one in named:
+        seat, given, name = one.partition("=")
+        if not given or not name or seat in policies:
+            raise UsageError(f"{one!r} is no SEAT=POLICY, or names a seat twice")
+        if seat not in env.seats:
+            raise UsageError(f"there is no seat {seat!r}; there are: {', '.join(env.seats)}")
+        policies[seat] = resolve_policy(name, env, options).policy
+    return policies
 
 
 def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
@@ -209,10 +224,15 @@ def _remote(name: str, options: PolicyOptions) -> ResolvedPolicy | None:
 def _endpoint(api: Api, url: str, model: str, *, key: str | None, options: PolicyOptions) -> Policy:
     """The policy over one of the APIs."""
     from wanderlust.policies.anthropic_messages import AnthropicMessages
+    from wanderlust.policies.batches import BatchedAnthropicMessages, BatchedEndpoint
     from wanderlust.policies.endpoint import Endpoint
     from wanderlust.policies.gemini_content import GeminiContent
 
     kinds: Mapping[Api, Any] = {"chat": Endpoint, "anthropic": AnthropicMessages, "google": GeminiContent}
+    if options.batch:
+        kinds = {"chat": BatchedEndpoint, "anthropic": BatchedAnthropicMessages}
+        if api not in kinds:
+            raise UsageError(f"there are no batches over the API of {api}: leave --batch out")
     names = ("temperature", "max_tokens", "concurrency", "extra_body", "headers")
     policy: Policy = kinds[api](url, model, api_key=key, **{name: getattr(options, name) for name in names})
     return policy if options.cache is None else CachedPolicy(policy, AnswerCache(options.cache))
@@ -225,8 +245,8 @@ def _local(
     folder = resolve_checkpoint(where, players, accepted=accepted)
     if options.extra_body is not None or options.headers is not None:
         raise UsageError(f"{name} is no endpoint: leave --extra-body and --extra-headers out")
-    if options.cache is not None:
-        raise UsageError(f"{name} is no endpoint: leave --cache out")
+    if options.cache is not None or options.batch:
+        raise UsageError(f"{name} is no endpoint: leave --cache and --batch out")
     hardware = replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
     sampling = SamplingOptions(
         temperature=1.0 if options.temperature is None else options.temperature,

@@ -13,7 +13,21 @@ from itertools import groupby, islice
 
 import msgspec
 
-from wanderlust.types import Completion, Message, Policy, SupportsRelease, Tool, ToolCall, assistant, system, user
+from wanderlust.errors import PolicyFailure
+from wanderlust.types import (
+    AnswerOptions,
+    Completion,
+    Message,
+    OnText,
+    Policy,
+    SupportsOptions,
+    SupportsRelease,
+    Tool,
+    ToolCall,
+    assistant,
+    system,
+    user,
+)
 
 TOOL_CALL_OPEN, TOOL_CALL_CLOSE = "<tool_call>", "</tool_call>"
 MAX_TEXT_CALLS = 64
@@ -43,16 +57,45 @@ class TextProtocol:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the policy, in text."""
         done = await self.policy.complete(render_tools_as_text(messages, tools), key=key)
-        calls = tuple(parse_text_calls(done.message.content, prefix=f"call_{len(messages)}")) if tools else ()
-        if not calls:
-            return done
-        finish = "tool_calls" if done.finish == "stop" else done.finish
-        return replace(done, message=replace(done.message, tool_calls=calls), finish=finish)
+        return _with_calls(done, tools, turn=len(messages))
+
+    def unsupported_option(self, options: AnswerOptions) -> str:
+        """As in SupportsOptions: what the policy says, and calls that are text cannot be forced."""
+        forced = [name for name in options.changed if name in ("tool_choice", "parallel_tool_calls")]
+        if forced or not isinstance(self.policy, SupportsOptions):
+            return next(iter(forced or options.changed), "")
+        return self.policy.unsupported_option(options)
+
+    async def complete_with_options(
+        self,
+        options: AnswerOptions,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        key: str = "",
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """As `complete`, with options; the answer comes in one piece. PolicyFailure for one that cannot be honoured."""
+        if not isinstance(self.policy, SupportsOptions):
+            if options.changed:
+                raise PolicyFailure(f"the policy cannot honour {options.changed[0]}")
+            return await self.complete(messages, tools, key=key)
+        done = await self.policy.complete_with_options(options, render_tools_as_text(messages, tools), key=key)
+        return _with_calls(done, tools, turn=len(messages))
 
     def release(self, key: str) -> None:
         """Forget the conversation `key`."""
         if isinstance(self.policy, SupportsRelease):
             self.policy.release(key)
+
+
+def _with_calls(done: Completion, tools: Sequence[Tool], *, turn: int) -> Completion:
+    """The completion with the calls that its text has, where there are tools to call."""
+    calls = tuple(parse_text_calls(done.message.content, prefix=f"call_{turn}")) if tools else ()
+    if not calls:
+        return done
+    finish = "tool_calls" if done.finish == "stop" else done.finish
+    return replace(done, message=replace(done.message, tool_calls=calls), finish=finish)
 
 
 class _Call(msgspec.Struct):
