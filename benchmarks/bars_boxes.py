@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.bar import Bar
-from benchmarks.boxed_training import MAX_GAP, STEPS, Trained, start_model, train_in_box
+from benchmarks.boxed_training import STEPS, Trained, start_model, train_in_box
 from benchmarks.foreign_agents import AGENTS, COMMANDS, ForeignAgent
 from benchmarks.peer import NotMeasured
 from wanderlust.errors import Failure, one_line
+from wanderlust.training.batch.samples import LOGPROB_TOLERANCE
 
 
 def bars() -> Iterator[Bar]:
@@ -31,7 +32,9 @@ def bars() -> Iterator[Bar]:
                 missing.append(f"{agent.name}: {result}")
     tokens, gap = sum(each.sampled for each in trained.values()), max((t.gap for t in trained.values()), default=0.0)
     names = ", ".join(agent.name for agent in trained)
-    note = f"{STEPS} steps each; {tokens} tokens, all exact, gap at most {gap:.1g} (bound {MAX_GAP:g}); {names}"
+    note = (
+        f"{STEPS} steps each; {tokens} tokens, all exact, gap at most {gap:.1g} (bound {LOGPROB_TOLERANCE:g}); {names}"
+    )
     yield Bar(
         name="agents in boxes that a model is trained through",
         figure=float(len(trained)),

@@ -20,21 +20,23 @@ from random import Random
 from typing import Any
 
 from benchmarks.bar import Bar
-from benchmarks.repository_hacks import HACKS, open_shelf
+from benchmarks.repository_hacks import HACKS
+from benchmarks.repository_shelf import open_shelf
 from wanderlust.environments.repository import Repository
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.repository.mining import MiningOptions, mine
 
 LIST = Path(__file__).with_name("repository_packages.txt")
-PER_PACKAGE = 100
-SAMPLE = 20
+PER_PACKAGE = 60
+SAMPLE = 10
 """Tasks that are judged again, each with the original and with no change."""
 
 
 def packages() -> list[str]:
-    """`name==version` of every package of the list."""
-    return [line.strip() for line in LIST.read_text(encoding="utf-8").splitlines() if line.strip()]
+    """`name==version` of every package of the list; lines that begin with # are left out."""
+    lines = LIST.read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def processor_seconds() -> float:
@@ -72,7 +74,10 @@ def mine_packages(folder: Path) -> list[dict[str, Any]]:
     """A line for each package: its tasks, and the processor seconds that they took. Known lines are read."""
     log = folder / "log.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.is_file() else []
-    known = {line["package"].lower().replace("_", "-"): line for line in lines}
+    known: dict[str, dict[str, Any]] = {}
+    for line in lines:  # a package that was stopped and resumed has several
+        label = line["package"].lower().replace("_", "-")
+        known[label] = {**line, "cpu": line["cpu"] + known.get(label, {"cpu": 0.0})["cpu"]}
     found = []
     for requirement in packages():
         label = requirement.lower().replace("==", "-").replace("_", "-")

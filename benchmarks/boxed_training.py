@@ -22,16 +22,15 @@ from wanderlust.environment import Episode
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import STORE_FILE
-from wanderlust.training.batch.samples import to_samples
+from wanderlust.training.batch.samples import LOGPROB_TOLERANCE, to_samples
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.tiny_model import END_TOKEN, ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 from wanderlust.types import Completion, Message, Task, Tool, ToolCall, Trajectory, assistant, user
 
-START_STEPS, STEPS = 120, 2
-CONTEXT_CHARACTERS = (100, 500, 2_000, 200, 8_000, 1_000, 20_000)
+START_STEPS, STEPS = 84, 2
+CONTEXT_CHARACTERS = (100, 2_000, 500, 8_000, 30_000, 1_000, 45_000)
 ANSWERS = ("Done.", "The file is written.", "I have written it.")
-MAX_GAP = 1e-4
 SHAPE = ModelShape(width=32, layers=1, heads=2, inner=64, positions=1 << 17)
 """Prompts of coding agents have up to 60,000 tokens of this small vocabulary."""
 CHAT_TEMPLATE = (
@@ -43,6 +42,7 @@ CHAT_TEMPLATE = (
 )
 _SHELLS: dict[str, dict[str, Any]] = {
     "bash": {"command": SHELL_LINE, "description": "write"},
+    "Bash": {"command": SHELL_LINE, "description": "write"},
     "exec_command": {"cmd": SHELL_LINE},
     "run_shell_command": {"command": SHELL_LINE, "is_background": False},
 }
@@ -100,7 +100,7 @@ class Trained:
     def met(self) -> bool:
         """Whether all steps had finite losses, and exact tokens with the sampler's own probabilities."""
         finite = len(self.losses) == STEPS and all(map(math.isfinite, self.losses))
-        return finite and self.exact and self.sampled > 0 and self.gap <= MAX_GAP
+        return finite and self.exact and self.sampled > 0 and self.gap <= LOGPROB_TOLERANCE
 
 
 def start_model(folder: Path) -> None:
@@ -131,14 +131,13 @@ def train_in_box(agent: ForeignAgent, folder: Path, *, start: Path) -> Trained:
         env=boxed(agent, WritesFile),
         policy=str(start),
         steps=STEPS,
-        tasks_per_step=2,
+        tasks_per_step=1,
         group_size=2,
-        max_tokens=64,
-        concurrency=2,
+        max_tokens=256,
+        concurrency=4,
         eval_every=STEPS,
         eval_tasks=2,
-        result_tasks=2,
-        result_samples=1,
+        result_samples=0,
         seed=3,
     )
     train(config.env, str(start), config=config, out=folder / "run", workers=1, progress=False)

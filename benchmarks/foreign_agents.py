@@ -248,6 +248,27 @@ AGENTS = (
         variables={"OPENAI_MODEL": "agent", "NO_UPDATE_NOTIFIER": "1"},
     ),
     ForeignAgent(
+        name="claude-code",
+        language="TypeScript",
+        packages="npm",
+        pins=("@anthropic-ai/claude-code@2.1.197",),
+        line='exec "$1/node_modules/.bin/claude" -p "$2" --model agent --dangerously-skip-permissions',
+        variables={
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "4096",
+        },
+    ),
+    ForeignAgent(
+        name="gemini-cli",
+        language="JavaScript",
+        packages="npm",
+        pins=("@google/gemini-cli@0.61.0",),
+        line="mkdir -p .gemini && "
+        """printf '{"security":{"auth":{"selectedType":"gemini-api-key"}}}' > .gemini/settings.json; """
+        'exec "$1/node_modules/.bin/gemini" --skip-trust -y -m agent -p "$2"',
+    ),
+    ForeignAgent(
         name="smolagents",
         language="Python",
         packages="pip",

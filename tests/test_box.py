@@ -14,10 +14,11 @@ from tests.sandboxes import bearing, everybody, token
 
 from wanderlust.adapters import external_program
 from wanderlust.adapters.external_program import Program
-from wanderlust.environment import Limits
+from wanderlust.environment import Environment, Limits
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.serving.http import endpoint_variables
 from wanderlust.store.records import pack
 from wanderlust.tools.sandbox import NotIsolatedWarning, users
 from wanderlust.tools.sandbox.box import Box
@@ -37,7 +38,7 @@ def test_an_agent_in_a_box_plays_and_is_judged():
 
 def test_it_has_no_variable_but_those_that_it_needs():
     played = in_box("print(sorted(os.environ)); " + SAY, environment={"MINE": "1"})
-    names = {"HOME", "LANG", "MINE", "OPENAI_API_KEY", "OPENAI_BASE_URL", "PATH", "PWD", "TERM", "USER", "LC_CTYPE"}
+    names = {"HOME", "LANG", "MINE", "PATH", "PWD", "TERM", "USER", "LC_CTYPE", *endpoint_variables("", "")}
     assert set(json.loads(played.state["program"]["stdout"].split("\n")[0].replace("'", '"'))) <= names
 
 
@@ -76,6 +77,27 @@ def test_a_folder_is_laid_in_and_judged_in_the_box_and_in_a_copy(tmp_path):
     played = in_box(work + SAY, kind=Here)
     assert (played.error, played.trajectory.score.parts) == (None, {"repaired": 1.0, "copied": 1.0})
     assert (tmp_path / "deep" / "file").read_text() == "before\n"
+
+
+class Counted(Environment):
+    """An environment of its own that opens the sandbox, lets a program play in it, and looks at what it left."""
+
+    program = Program([str(find_python()), "-c", ASK + "open('left', 'w').write(ask('x'))"])
+
+    async def run(self, episode):
+        async with Box(bounds=MEDIUM).opened() as sandbox:
+            ended = await self.program.run_in(episode, sandbox)
+            assert ended is not None
+            assert ended.exit == 0
+            fork = await sandbox.fork()
+            episode.reward("left", float(await fork.read("left") == b"echo: x"))
+            await fork.close()
+
+
+def test_another_environment_lets_a_program_play_in_its_sandbox():
+    played = asyncio.run(rollout(Counted(), TASK, Scripted(echo)))
+    assert (played.error, played.trajectory.score.reward) == (None, 1)
+    assert played.state["door"]["requests"] == 1
 
 
 def test_readable_paths_are_seen_at_their_own_places(tmp_path):
@@ -135,6 +157,7 @@ def test_without_isolation_the_box_says_so_and_plays(monkeypatch, tmp_path):
     with pytest.warns(NotIsolatedWarning, match="NOT ISOLATED"):
         played = in_box(SAY, box=Box(bounds=MEDIUM, isolation="preferred"))
     assert (played.error, played.trajectory.score.reward) == (None, 1)
+    assert played.state["isolated"] is False
 
 
 def test_a_box_with_an_egress_that_is_no_target_is_refused_at_once():

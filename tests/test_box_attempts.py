@@ -254,7 +254,7 @@ def test_a_neighbour_works_while_a_box_exhausts(name):
 class Answers:
     """An endpoint without an episode: says what it was told."""
 
-    async def answer(self, method, path, body, *, prefer=""):
+    async def answer(self, method, path, body, *, prefer="", style="openai"):
         said = json.loads(body)["messages"][-1]["content"]
         reply = {"choices": [{"message": {"role": "assistant", "content": f"echo: {said}"}}]}
         return HttpResponse(200, json.dumps(reply).encode())

@@ -13,15 +13,20 @@ from benchmarks.foreign_agents import AGENTS, COMMANDS, boxed
 
 from wanderlust.runner.engine import rollout
 
-EACH = [
-    pytest.param(
-        agent, id=agent.name, marks=pytest.mark.skipif(not agent.installed, reason="not installed: make peers")
-    )
-    for agent in AGENTS
-]
+QUICK = ("codex", "pi", "mini-swe-agent")
+"""One for each language, which play in the default tier."""
 
 
-@pytest.mark.parametrize("agent", EACH)
+def installed(*, quick):
+    """The agents as parameters, skipped where they are not installed; only the quick ones stay in the default tier."""
+    for agent in AGENTS:
+        marks = [pytest.mark.skipif(not agent.installed, reason="not installed: make peers")]
+        if agent.name not in quick:
+            marks.append(pytest.mark.proof("agents"))
+        yield pytest.param(agent, id=agent.name, marks=marks)
+
+
+@pytest.mark.parametrize("agent", [*installed(quick=QUICK)])
 def test_an_agent_does_its_task_in_a_box(agent):
     env = boxed(agent, WritesFile)
     played = asyncio.run(rollout(env, env.tasks()[0], Writer()))
@@ -36,9 +41,8 @@ def start(tmp_path_factory):
     return folder
 
 
-@pytest.mark.proof("learning")
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.parametrize("agent", EACH)
+@pytest.mark.parametrize("agent", [*installed(quick=())])
 def test_a_model_is_trained_through_an_agent_in_a_box(agent, start, tmp_path):
     trained = train_in_box(agent, tmp_path / "run", start=start)
     assert trained.met, trained

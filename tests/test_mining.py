@@ -5,7 +5,7 @@ import json
 import tarfile
 
 import pytest
-from benchmarks.repository_hacks import SHELF
+from benchmarks.repository_shelf import SHELF
 
 from test_repository import write_shelf
 from wanderlust.cli.main import main

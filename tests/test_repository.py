@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.repository_hacks import CODE_HACKS, FOLDER_HACKS, HACKS, HELPED_HACKS, SHELF, open_shelf
+from benchmarks.repository_hacks import CODE_HACKS, FOLDER_HACKS, HACKS, HELPED_HACKS
+from benchmarks.repository_shelf import SHELF, open_shelf
 
 from wanderlust.environment import Limits
 from wanderlust.environments.repository import Repository

@@ -217,6 +217,7 @@ def test_a_container_is_asked_for_with_every_wall():
         assert wall in words
     assert f"--pids-limit={SMALL.processes}" in words
     assert words[-2:] == ["image", "2147483647"]
+    assert "nr_inodes" not in str(build_run_arguments("image", SMALL, engine="podman"))  # which refuses the word
 
 
 def test_a_missing_engine_or_daemon_is_one_line():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
@@ -103,6 +104,8 @@ class Environment(ABC):
     """Default judgement; None sums the environment-side rewards."""
     prefixes: ClassVar[bool] = False
     """Whether a task's prompt may be any prefix of a conversation in it, from which the episode goes on."""
+    frozen_seats: Mapping[str, Policy] = MappingProxyType({})
+    """Policies of seats that do not learn; they play those seats, whoever plays the others."""
     players: Mapping[str, Callable[[], Policy]] = MappingProxyType({})
     """Scripted policies by name, each made by a function without arguments; `teacher` is the one to imitate."""
     oracle_bar: float | None = None
@@ -129,6 +132,19 @@ class Environment(ABC):
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """The tasks of a split; may be endless."""
         return ()
+
+    def with_frozen_seats(self, policies: Mapping[str, Policy]) -> Environment:
+        """This environment with policies that keep some seats. Raises UsageError where none would be left to learn."""
+        if unknown := [seat for seat in policies if seat not in self.seats]:
+            raise UsageError(f"there is no seat {unknown[0]!r}; there are: {', '.join(self.seats)}")
+        frozen = {**self.frozen_seats, **policies}
+        if frozen and len(frozen) == len(self.seats):
+            raise UsageError("every seat has a policy that does not learn: leave one out")
+        if not policies:
+            return self
+        env = copy(self)
+        env.frozen_seats = frozen
+        return env
 
     def oracle(self, task: Task) -> Policy | None:
         """A policy that solves `task` because it knows the answer; None where there is none."""

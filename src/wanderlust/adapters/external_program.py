@@ -75,7 +75,7 @@ class Program(Environment):
     or a limit sets the status of the rollout, whatever the program does next. Its children die with it.
 
     `episode.state` has `program`, its ProgramExit, and in a sandbox `door`, the requests that came and were refused,
-    and `egress`, the servers that it reached and that it was refused.
+    and `egress`, the servers that it reached and that it was refused; `isolated` is false where the sandbox is not.
     """
 
     def __init__(
@@ -106,18 +106,29 @@ class Program(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Start the program, answer it, and judge what it leaves."""
-        front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
         if self.sandbox is not None:
             async with self.sandbox.opened() as sandbox:
                 await self.prepare(episode, sandbox)
-                ended = await self._run_in_sandbox(episode, front, box=self.sandbox, sandbox=sandbox)
-                if self._finished(episode, ended, front):
+                if (ended := await self.run_in(episode, sandbox)) is not None:
                     await self.judge_in_sandbox(episode, ended, sandbox)
             return
+        front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
             ended = await self._run_here(episode, front, folder)
             if self._finished(episode, ended, front):
                 await self.judge(episode, ended, folder)
+
+    async def run_in(self, episode: Episode, sandbox: Sandbox) -> ProgramExit | None:
+        """Play by the program in a sandbox that is open, for environments that fill and judge it themselves.
+
+        Returns the program's end, or None where a failure of the policy ends the episode. Raises StopEpisode and the
+        failures that the class lists.
+        """
+        if not sandbox.isolated:
+            episode.state["isolated"] = False
+        front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
+        ended = await self._run_in_sandbox(episode, front, box=self.sandbox or Box(), sandbox=sandbox)
+        return ended if self._finished(episode, ended, front) else None
 
     async def prepare(self, episode: Episode, sandbox: Sandbox) -> None:
         """Fill the sandbox's folder before the program starts; by default it is empty."""

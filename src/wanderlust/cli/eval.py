@@ -71,14 +71,14 @@ def eval_command(
         policy_options = task_options.with_calls(answer_options.policy_options(greedy=False))
         resolved_policy = resolve_policy(policy, resolved.env, policy_options)
         player: tuple[Any, Any] = resolved.env, resolved_policy.policy
-        if worker_options.ray_workers is not None:
-            here, workers = resolved_policy.policy, worker_options.ray_workers
-            player = remote_specs(resolved, policy, policy_options, here=here, workers=workers)
+        if (workers := worker_options.ray_workers) is not None:
+            player = remote_specs(resolved, policy, policy_options, here=player[1], workers=workers)
+        roles = task_options.roles(resolved.env, policy_options, on_ray=workers is not None)
         try:
             report = evaluate_sync(
                 *player,
-                **task_options.arguments(resolved.env) | asdict(folder_options),
-                ray_workers=worker_options.ray_workers,
+                **task_options.arguments(resolved.env) | roles | asdict(folder_options),
+                ray_workers=workers,
                 ray_address=worker_options.ray_address,
                 seed=answer_options.seed,
                 group_by=report_options.group_by,

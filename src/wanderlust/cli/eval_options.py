@@ -22,8 +22,10 @@ from wanderlust.policies.resolve import (
     ResolvedPolicy,
     make_policy,
     resolve_judge_policy,
+    resolve_seats,
 )
 from wanderlust.rubrics.label_free import EstimatorName, answer_extractor, build_estimator, environment_check
+from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment
 from wanderlust.types import Policy
 
@@ -62,13 +64,19 @@ class TaskOptions:
     """Ask an endpoint by its batch API (OpenAI's and Anthropic's): slow, and cheaper. Raise --concurrency with it."""
     cache: Path | None = None
     """Folder that keeps an endpoint's answers: the same request of the same sample is answered from there."""
+    seats: Annotated[str, Parameter(alias="--seat")] = ""
+    """Seats that other policies play: SEAT=POLICY, several with spaces between; --policy plays the others."""
+    judge: str | None = None
+    """Policy that all judges of the environment's rubric ask: a URL, a provider's model, a script, a run."""
     exact: bool = False
     """Compute the figures instead of sampling them; needs a checkpoint, which then is greedy, or a scripted player."""
 
     def recorded(self, report_options: ReportOptions) -> dict[str, Any]:
         """The options that decide what is played; prices belong to them where they bound a rollout."""
         prices = report_options.price_settings() if self.max_episode_cost is not None else {}
-        return {name: getattr(self, name) for name in ("num_tasks", "samples", "task", *LIMIT_NAMES)} | prices
+        return {
+            name: getattr(self, name) for name in ("num_tasks", "samples", "task", "seats", "judge", *LIMIT_NAMES)
+        } | prices
 
     def unrecorded(self) -> dict[str, Any]:
         """The options that change nothing of a rollout."""
@@ -77,6 +85,17 @@ class TaskOptions:
     def with_calls(self, options: PolicyOptions) -> PolicyOptions:
         """The policy's options with those that say how an endpoint is called."""
         return replace(options, concurrency=self.concurrency, cache=self.cache, batch=self.batch)
+
+    def roles(self, env: Environment, options: PolicyOptions, *, on_ray: bool) -> dict[str, Any]:
+        """Policies of seats, and the rubric with the judge's policy, as `evaluate` takes them."""
+        if on_ray and (self.seats or self.judge):
+            raise UsageError("--seats and --judge are policies of this process: leave --ray-workers out")
+        rubric = None
+        if self.judge is not None:
+            if not isinstance(env.rubric, Rubric):
+                raise UsageError("--judge is for a rubric with a judge, and this environment has no rubric")
+            rubric = env.rubric.asking(resolve_judge_policy(self.judge, options).policy)
+        return {"seats": resolve_seats(self.seats.split(), env, options), "rubric": rubric}
 
     def arguments(self, env: Environment) -> dict[str, Any]:
         """As `evaluate` takes them; the limits are the environment's with those that were given."""

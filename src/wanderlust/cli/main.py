@@ -50,7 +50,10 @@ COMMANDS = {
     "judge": ("judge_command:judge_command", "Calibrate a judge; measure best-of-n by judge."),
     "rescore": ("rescore:rescore_command", "Judge an evaluation's rollouts again with another rubric."),
     "rerun": ("rerun_command:rerun_command", "Make a run again from its wander.lock."),
-    "tasks": ("tasks_command:tasks_command", "Make repository tasks from packages' own tests, and list them."),
+    "tasks": (
+        "tasks_command:tasks_command",
+        "Make repository tasks from packages' tests; read and write Harbor tasks.",
+    ),
     "list": ("inspect:list_command", "List the environments that are installed."),
     "world": (
         "world_command:world_command",

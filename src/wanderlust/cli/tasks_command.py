@@ -16,6 +16,7 @@ from wanderlust.cli.options import AnswerOptions, JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.resolve import resolve_judge_policy
+from wanderlust.tasks.harbor import NeedsContainer, plan_sandbox, read_harbor_task, write_harbor_tasks
 from wanderlust.tasks.repository.issues import issue_by
 from wanderlust.tasks.repository.mining import Mined, MiningOptions, mine
 from wanderlust.tasks.repository.task_file import load_repository_tasks
@@ -53,15 +54,17 @@ def tasks_command(
     answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
     json: JsonFlag = False,
 ) -> int:
-    """Make repository tasks from packages' own tests, and list them.
+    """Make repository tasks from packages' own tests; check and write Harbor task folders.
 
     `tasks mine SDIST|FOLDER... --out TASKS` puts one fault into a package at a time, keeps those that break a few of
     its tests, and checks each: the original earns 1, no change earns 0. `tasks list TASKS` shows what there is.
-    `wander eval repository,folder=TASKS --policy NAME` plays them.
+    `wander eval repository,folder=TASKS --policy NAME` plays them. `tasks export TASKS --out FOLDER` writes them as
+    Harbor task folders. `tasks check FOLDER...` reads Harbor task folders, and says of each where it can be played;
+    `wander eval harbor,folder=FOLDER --policy NAME` plays them.
 
-    The exit code is 1 when no task was made.
+    The exit code is 1 when no task was made or found, or a folder is malformed.
     """
-    verbs = {"mine": _mine, "list": _list}
+    verbs = {"mine": _mine, "list": _list, "check": _check, "export": _export}
     if verb not in verbs:
         raise UsageError(f"no verb {verb!r} of wander tasks; {nearest_names(verb, [*verbs], kind='verbs')}")
     if not places:
@@ -71,7 +74,7 @@ def tasks_command(
         print_json(body)
     else:
         print_result(table, *lines)
-    return 0 if body["tasks"] else 1
+    return 0 if body["tasks"] and not body.get("malformed") else 1
 
 
 _Shown = tuple[dict[str, Any], Table, list[str]]
@@ -129,3 +132,38 @@ def _list(places: tuple[Path, ...], options: TasksOptions, answer_options: Answe
         {"id": t.id, "issue": t.issue, "fails": t.fails, "kind": t.edit.kind} for t in tasks
     ]
     return {"tasks": rows}, table, [f"{len(tasks):,} tasks"]
+
+
+def _export(places: tuple[Path, ...], options: TasksOptions, answer_options: AnswerOptions) -> _Shown:
+    if options.out is None or len(places) != 1:
+        raise UsageError("wander tasks export takes one folder of tasks, and --out FOLDER")
+    written = write_harbor_tasks(places[0], options.out)
+    line = f"{len(written):,} task folders in {options.out}"
+    return {"folder": str(options.out), "tasks": [path.name for path in written]}, Table(), [line]
+
+
+def _check(places: tuple[Path, ...], options: TasksOptions, answer_options: AnswerOptions) -> _Shown:
+    """Harbor task folders, or folders of such."""
+    table, rows = Table("task", "played in", ""), []
+    folders = [one for place in places for one in ([place] if not _holds_tasks(place) else sorted(place.iterdir()))]
+    for folder in folders:
+        try:
+            task = read_harbor_task(folder)
+        except UsageError as error:
+            rows.append({"task": str(folder), "where": "malformed", "why": str(error)})
+            continue
+        try:
+            plan = plan_sandbox(task)
+            rows.append({"task": task.name, "where": "sandbox", "why": "; ".join(plan.differences)})
+        except NeedsContainer as error:
+            rows.append({"task": task.name, "where": "container", "why": str(error)})
+        except UsageError as error:
+            rows.append({"task": task.name, "where": "malformed", "why": str(error)})
+    for row in rows:
+        table.add_row(row["task"], row["where"], row["why"])
+    bad = sum(row["where"] == "malformed" for row in rows)
+    return {"tasks": rows, "malformed": bad}, table, [f"{len(rows):,} folders, {bad} malformed"]
+
+
+def _holds_tasks(place: Path) -> bool:
+    return not (place / "task.toml").exists() and any(place.glob("*/task.toml"))

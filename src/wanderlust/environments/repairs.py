@@ -29,12 +29,8 @@ NAMES, RESULTS = "abc", "xyz"
 FORMS: Mapping[str, Callable[[int], int]] = {
     "{}": lambda value: value,
     "{} + 1": lambda value: value + 1,
-    "{} + 2": lambda value: value + 2,
-    "{} + 3": lambda value: value + 3,
     "{} - 1": lambda value: value - 1,
-    "{} - 2": lambda value: value - 2,
     "{} * 2": lambda value: value * 2,
-    "{} * 3": lambda value: value * 3,
 }
 """What a line may make of one argument."""
 EXPRESSIONS = tuple(form.format(name) for name in NAMES for form in FORMS)

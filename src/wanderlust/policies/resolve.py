@@ -90,6 +90,19 @@ def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> Resol
     return _local(name, options, players, accepted=f"{JUDGE_KINDS}{named_players} (in train also fresh)")
 
 
+def resolve_seats(named: Iterable[str], env: Environment, options: PolicyOptions) -> dict[str, Policy]:
+    """Policies by seat, of `SEAT=POLICY` each. Raises UsageError, also for a seat that there is not."""
+    policies: dict[str, Policy] = {}
+    for one in named:
+        seat, given, name = one.partition("=")
+        if not given or not name or seat in policies:
+            raise UsageError(f"{one!r} is no SEAT=POLICY, or names a seat twice")
+        if seat not in env.seats:
+            raise UsageError(f"there is no seat {seat!r}; there are: {', '.join(env.seats)}")
+        policies[seat] = resolve_policy(name, env, options).policy
+    return policies
+
+
 def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
     """The policy of that name for the environment at `target`: what a worker in another process makes."""
     return resolve_policy(name, make_environment(target), options).policy

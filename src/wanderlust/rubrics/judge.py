@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Parameter, Signature
 from itertools import combinations
@@ -161,6 +162,12 @@ class Judge:
         self._instructions = "" if words_alone else self._fill_scale(self.options.instructions)
         self._template = self._fill_scale(template) if self._read is None else template
         self._closing = re.compile("|".join(map(re.escape, set(_CLOSING.findall(template)))) or r"(?!)")
+
+    def asking(self, policy: Policy) -> Judge:
+        """The same judge by another policy; its verdicts are cached in memory."""
+        other = copy(self)
+        other.policy, other._client = policy, self._client.asking(policy)
+        return other
 
     async def votes_on(self, count: int, **fields: Any) -> list[float]:
         """Take `count` votes on the fields, each from 0 to 1. Raises RubricFailure when there is no verdict."""
@@ -367,6 +374,10 @@ class GroupJudge:
             timeout=self.options.timeout,
             response_format=form if self.options.schema and self.judge_prompt.properties else None,
         )
+
+    def asking(self, policy: Policy) -> GroupJudge:
+        """The same judge by another policy; its verdicts are cached in memory."""
+        return replace(self, policy=policy, model="", cache=None)
 
     async def __call__(self, *, prompt: Sequence[Message], trajectories: Sequence[Trajectory]) -> list[RewardResult]:
         """Score each sample of the group."""

@@ -160,6 +160,8 @@ class JudgeClient:
     """Wall-clock seconds of one answer."""
     response_format: Mapping[str, Any] | None = None
     """Sent with each request; only for a policy that supports formats."""
+    wanted_format: Mapping[str, Any] | None = None
+    """Sent to policies that support formats."""
     settings: str = ""
     """The policy's sampling settings, part of the cache's key."""
     _locks: WeakValueDictionary[bytes, asyncio.Lock]
@@ -195,8 +197,21 @@ class JudgeClient:
             cache=JudgeResponseCache() if cache is None else cache,
             attempts=attempts,
             timeout=timeout,
+            wanted_format=response_format,
             response_format=response_format if _takes_format(policy, response_format) else None,
             _locks=WeakValueDictionary(),
+        )
+
+    def asking(self, policy: Policy) -> JudgeClient:
+        """The same client of another policy, with a cache of its own in memory."""
+        return JudgeClient.of(
+            policy,
+            name=self.name,
+            what=self.what,
+            attempts=self.attempts,
+            timeout=self.timeout,
+            form=self.form,
+            response_format=self.wanted_format,
         )
 
     async def ask(

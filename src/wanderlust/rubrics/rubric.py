@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from difflib import get_close_matches
 from math import isfinite, prod
 from numbers import Real
@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.tasks.registry import resolve_object
-from wanderlust.types import Group, Rollout, RubricLike, Score, Task, Trajectory
+from wanderlust.types import Group, Policy, Rollout, RubricLike, Score, Task, Trajectory
 
 RewardFunction: TypeAlias = Callable[..., Any]
 """Takes its arguments by the names of its parameters; returns a number, `RewardResult`, or an awaitable of either."""
@@ -221,6 +221,14 @@ async def _await_result(value: Awaitable[T]) -> T | WanderlustError:
         return error
 
 
+def _asking(bound: BoundReward, policy: Policy) -> BoundReward:
+    """The part with another policy, where its function is a judge."""
+    function: Any = bound.reward.function
+    if not hasattr(function, "asking"):
+        return bound
+    return replace(bound, reward=replace(bound.reward, function=function.asking(policy)))
+
+
 _SINGLE_ARGUMENTS = {**COMMON_ARGUMENTS, **SINGLE_ARGUMENTS}
 _PLAIN = frozenset({float, int, bool})
 
@@ -256,6 +264,15 @@ class Rubric:
     def parts(self) -> tuple[Reward, ...]:
         """All parts, in their order."""
         return tuple(a.reward for a in self._all)
+
+    def asking(self, policy: Policy) -> Self:
+        """The same rubric with another policy for all of its judges. Raises UsageError where it has none."""
+        terms = tuple(tuple(_asking(bound, policy) for bound in term) for term in self._terms)
+        if terms == self._terms:
+            raise UsageError("no part of this rubric asks a judge")
+        other = type(self).__new__(type(self))
+        other._arrange(terms)
+        return other
 
     def contributions(self, parts: Mapping[str, float]) -> dict[str, float]:
         """What each part of a score adds to its reward: weight x value, times the gates of its sum; gates add nothing.

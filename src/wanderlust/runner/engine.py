@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isfinite
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
@@ -101,7 +102,10 @@ class RolloutSettings:
         named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
         keys = {seat: f"{job.task.id}/{job.seed}/{job.sample_index}/{seat}" for seat in self.env.seats}
         limits, spending = self.effective_limits, self.spending.of_episode()
-        agents = {s: Agent(named[s], key=key, seat=s, limits=limits, spending=spending) for s, key in keys.items()}
+        frozen = self.env.frozen_seats
+        named = {**named, **frozen}
+        make = partial(Agent, limits=limits, spending=spending)
+        agents = {s: make(named[s], key=key, seat=s, trainable=s not in frozen) for s, key in keys.items()}
         episode, started = Episode(job.task, agents, job.seed), time.monotonic()
         trajectories = [agent.trajectory for agent in agents.values()]
         result = Rollout(

@@ -2,6 +2,8 @@
 
 It knows one key, so the key of another episode is refused here even where it is known. Connections and the bytes of
 requests under way are bounded, because open files and memory are this process's, which all episodes share.
+
+Not covered: the processor time of answering. A program that asks as fast as it can slows the answers to others.
 """
 
 from __future__ import annotations

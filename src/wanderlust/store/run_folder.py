@@ -203,7 +203,7 @@ def shell_command(*words: str | Path) -> str:
 EVALUATION_STAGE = "eval"
 
 
-DEFAULTS = (("seed", 0), ("samples", 1), ("pass_threshold", 1.0))
+DEFAULTS = (("seats", ""), ("seed", 0), ("samples", 1), ("pass_threshold", 1.0))
 """Settings of an evaluation that its command leaves out."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args, get_origin, get_type
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Hardware, Precision, SamplingOptions
+from wanderlust.policies.resolve import PolicyOptions, resolve_seats
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, resolve_environment
@@ -102,6 +103,8 @@ class TrainConfig:
     """The environment, or its `package.module:Name`; `train` fills it in."""
     policy: str = ""
     """Initial policy: a run or checkpoint folder, smollm2 (a pretrained model), or fresh (a new small model)."""
+    seats: str = ""
+    """Seats that other policies play and that do not learn: SEAT=POLICY, several with spaces between."""
     fresh_width: int = 64
     """Width of a fresh model, a multiple of its heads' width."""
     fresh_head_width: int = 16
@@ -147,8 +150,7 @@ class TrainConfig:
     max_tokens: int = 256
     """Tokens of one answer at most."""
     earlier_answers: Literal["sampled", "template"] = "sampled"
-    """Where the chat template rewrites earlier turns, as when it drops reasoning. sampled: they stay in the context as
-    they were sampled, and an episode is one sequence. template: each turn is rendered afresh, a sequence of its own."""
+    """Where the template rewrites earlier turns: sampled keeps them as sampled, template renders each turn anew."""
     curriculum: str | Curriculum = ""
     """Next tasks: uniform, stratified, band, learnability or exit,share=0.3. Empty: the environment's order."""
     max_staleness: int = 0
@@ -252,11 +254,9 @@ class TrainConfig:
 
     # Engine: who samples, and who computes gradients
     engine: Engine = "local"
-    """local: this process and its workers. vllm: servers sample. fsdp: sharded weights in several processes. vllm+fsdp:
-    both. tinker: a Tinker service samples and learns."""
+    """local: this process. vllm: servers sample. fsdp: sharded weights. vllm+fsdp: both. tinker: a service does all."""
     engine_url: str = ""
-    """Addresses of running vLLM servers, which end in /v1, separated by commas. Empty: servers are started here.
-    tinker: the service's address. Empty: TINKER_BASE_URL, or the hosted service."""
+    """Servers that run already: URLs ending in /v1, with commas between; empty starts them. tinker: the service."""
     weight_transfer: Literal["folder", "gloo", "nccl"] = "folder"
     """How whole weights reach servers: by a shared folder, or over the network, by nccl from GPU to GPU."""
     server_api: Literal["vllm", "sglang"] = "vllm"
@@ -351,8 +351,9 @@ class TrainConfig:
         return environment_name(self.env)
 
     def make_env(self) -> Environment:
-        """The environment itself. Raises UsageError when there is none of that name."""
-        return resolve_environment(self.env).env if isinstance(self.env, str) else self.env
+        """The environment with its `seats`. Raises UsageError for a name or a seat that there is not."""
+        env = resolve_environment(self.env).env if isinstance(self.env, str) else self.env
+        return env.with_frozen_seats(resolve_seats(self.seats.split(), env, PolicyOptions(seed=self.seed)))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data for the run's folder; objects are named by their classes."""

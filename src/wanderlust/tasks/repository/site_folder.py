@@ -70,7 +70,7 @@ def load_site(
     archive = folder / f"{site_key(requirements)}.tar"
     if not archive.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        data = as_archive(_copy_installed(requirements) if installed else _install(requirements))
+        data = as_archive(_copy_installed(requirements) if installed else install_requirements(requirements))
         partial = archive.with_suffix(f".{sha256(package.label.encode()).hexdigest()[:8]}")
         partial.write_bytes(data)
         partial.replace(archive)
@@ -111,7 +111,8 @@ def _copy_installed(requirements: Sequence[str]) -> dict[str, bytes]:
     return files
 
 
-def _install(requirements: Sequence[str]) -> dict[str, bytes]:
+def install_requirements(requirements: Sequence[str]) -> dict[str, bytes]:
+    """The files that pip installs for the sandbox's Python, from wheels alone. Raises NotMineable."""
     with tempfile.TemporaryDirectory(prefix="wanderlust-site-") as place:
         words = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
         words += ["--target", place, "--only-binary", ":all:", "--python-version", sandbox_python()]

@@ -170,15 +170,18 @@ class LocalSandbox:
         readable: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         overlay: bool = True,
+        places: Sequence[str] = (),
     ) -> LocalSandbox:
         """Open a sandbox with an empty folder; `readable` paths are visible inside, read-only, at their own places.
+
+        `places` are absolute paths (`/app`) of further empty folders, kept, forked and undone with the first one.
 
         Raises SandboxFailure in one line where bubblewrap is missing or user namespaces are closed.
         """
         if missing := [tool for tool in ("bwrap", "nsenter", "unshare", "prlimit") if shutil.which(tool) is None]:
             raise SandboxFailure(f"not installed: {', '.join(missing)} (Debian packages bubblewrap and util-linux)")
         seccomp.program()
-        keeper = await LayeredFolder.open(bounds or SandboxBounds(), overlay=overlay)
+        keeper = await LayeredFolder.open(bounds or SandboxBounds(), overlay=overlay, places=places)
         return cls(keeper, readable=readable, env=env)
 
     @property
@@ -257,6 +260,11 @@ class LocalSandbox:
             *(("--ro-bind-try", CERTIFICATES_FOLDER, CERTIFICATES_FOLDER) if network else ()),
             *("--dev", "/dev", "--bind", f"{view}/shm", "/dev/shm", "--remount-ro", "/dev"),
             *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", SANDBOX_FOLDER),
+            *(
+                word
+                for number, place in enumerate(self._folder.places)
+                for word in ("--bind", f"{view}/places/{number}", place)
+            ),
             *(word for path in hidden for word in ("--tmpfs", path)),
             *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
             *(word for path in (*hidden, "/") for word in ("--remount-ro", path)),

@@ -1,8 +1,11 @@
 """A sandbox in a container of Docker or Podman.
 
 The image needs `sh`, GNU coreutils and `tar`. The container has no network, a read-only system, no capabilities, no
-new privileges, and folders in memory of bounded size. Not covered: faults of the engine, which isolates. A command
-that is ended early ends all processes in the container, sessions included.
+new privileges, and folders in memory of bounded size. A command that is ended early ends all processes in the
+container, sessions included. Tried with Podman 4.3, rootless, with runc.
+
+Not covered: faults of the engine, which isolates; with Podman the number of files; with rootless Podman over control
+groups of version 1 (it says so on its standard error) the bounds of memory and processes.
 """
 
 from __future__ import annotations
@@ -31,18 +34,27 @@ from wanderlust.tools.sandbox.overlay import AGENT_UID
 
 ENGINE_TIMEOUT_SECONDS = 120.0
 """Seconds for one request to the engine."""
+_AS_AGENT = f"--user={AGENT_UID}:{AGENT_UID}"
+"""Commands run as the agent; the container's first process is root without capabilities, so they cannot end it."""
+_ARCHIVE = (  # without the folder itself, whose mode the agent must not set
+    f"cd {bubblewrap.SANDBOX_FOLDER} && find . -mindepth 1 -print0 | tar --null --no-recursion -T - -cf -"
+)
 _ENGINE_VARIABLES = (
     *("HOME", "PATH", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"),
 )
 """Environment variables of the engine's client; none of them goes inside."""
 
 
-def build_run_arguments(image: str, bounds: SandboxBounds) -> list[str]:
-    """The engine's arguments that start a container which waits for commands."""
-    folder = f"rw,exec,nosuid,nodev,size={bounds.disk},nr_inodes={bounds.entries},mode=1777"
+def build_run_arguments(image: str, bounds: SandboxBounds, *, engine: str = "docker") -> list[str]:
+    """The engine's arguments that start a container which waits for commands.
+
+    Podman knows no bound of a folder's entries, so there `bounds.entries` does not hold.
+    """
+    entries = "" if os.path.basename(engine) == "podman" else f",nr_inodes={bounds.entries}"
+    folder = f"rw,exec,nosuid,nodev,size={bounds.disk}{entries},mode=1777"
     return [
         *("run", "--detach", "--rm", "--init", "--pull=never", "--network=none", "--read-only", "--cap-drop=ALL"),
-        *("--security-opt=no-new-privileges", f"--user={AGENT_UID}:{AGENT_UID}", "--hostname=sandbox", "--ipc=private"),
+        *("--security-opt=no-new-privileges", "--user=0:0", "--hostname=sandbox", "--ipc=private"),
         *(f"--memory={bounds.memory + bounds.disk}", f"--memory-swap={bounds.memory + bounds.disk}"),
         *(f"--pids-limit={bounds.processes}", f"--ulimit=nofile={bounds.files}", "--ulimit=core=0"),
         *(f"--ulimit=fsize={bounds.disk}", f"--shm-size={bounds.disk}", f"--workdir={bubblewrap.SANDBOX_FOLDER}"),
@@ -72,7 +84,7 @@ class ContainerSandbox:
         if shutil.which(engine) is None:
             raise SandboxFailure(f"{engine!r} is not installed")
         bounds = bounds or SandboxBounds()
-        name = await run_engine_command(engine, build_run_arguments(image, bounds))
+        name = await run_engine_command(engine, build_run_arguments(image, bounds, engine=engine))
         return cls(image, bounds, engine=engine, name=name.decode().strip())
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
@@ -94,13 +106,14 @@ class ContainerSandbox:
 
     async def _sweep(self) -> None:
         """End all processes in the container besides its own first one."""
-        await run_engine_command(self.engine, ["exec", self.name, "sh", "-c", "kill -KILL -1 2>/dev/null; true"])
+        kill = ["sh", "-c", "kill -KILL -1 2>/dev/null; true"]
+        await run_engine_command(self.engine, ["exec", _AS_AGENT, self.name, *kill])
 
     def _spawn(self, argv: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> Child:
         if self._closed:
             raise UsageError("this sandbox is closed")
         named = [f"--env={name}={value}" for name, value in variables.items()]
-        words = [self.engine, "exec", "--interactive", *named, self.name, *argv]
+        words = [self.engine, "exec", "--interactive", _AS_AGENT, *named, self.name, *argv]
         return Child(words, env=engine_environment())
 
     async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
@@ -131,7 +144,7 @@ class ContainerSandbox:
     async def fork(self) -> ContainerSandbox:
         """As `Sandbox.fork` says; ends what was started."""
         await self._rest()
-        archive = await self._in(["tar", "-C", bubblewrap.SANDBOX_FOLDER, "-cf", "-", "."])
+        archive = await self._in(["sh", "-c", _ARCHIVE])
         other = await ContainerSandbox.open(self.image, self.bounds, engine=self.engine)
         self._pristine = other._pristine = archive
         await other._unpack()
@@ -149,7 +162,7 @@ class ContainerSandbox:
 
     async def _in(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
         return await run_engine_command(
-            self.engine, ["exec", "--interactive", self.name, *argv], stdin, most=2 * self.bounds.disk
+            self.engine, ["exec", "--interactive", _AS_AGENT, self.name, *argv], stdin, most=2 * self.bounds.disk
         )
 
     async def _rest(self) -> None:

@@ -41,9 +41,17 @@ _APART = ["unshare", "--mount", "--propagation", "private", "--"]
 class LayeredFolder:
     """One folder's layers. Requests are one at a time; the caller sees to it."""
 
-    def __init__(self, argv: Sequence[str], bounds: SandboxBounds, *, user: SandboxUser, overlay: bool = True):
+    def __init__(
+        self,
+        argv: Sequence[str],
+        bounds: SandboxBounds,
+        *,
+        user: SandboxUser,
+        overlay: bool = True,
+        places: Sequence[str] = (),
+    ):
         """`user` is released by `close`."""
-        self.bounds, self.user, self.overlay = bounds, user, overlay
+        self.bounds, self.user, self.overlay, self.places = bounds, user, overlay, tuple(places)
         self._lowers: tuple[str, ...] = ()
         self._top = 0
         self._popen = subprocess.Popen(
@@ -57,12 +65,15 @@ class LayeredFolder:
         )
 
     @classmethod
-    async def open(cls, bounds: SandboxBounds, *, overlay: bool = True) -> LayeredFolder:
-        """An empty folder; raises SandboxFailure in one line where user namespaces are closed."""
+    async def open(cls, bounds: SandboxBounds, *, overlay: bool = True, places: Sequence[str] = ()) -> LayeredFolder:
+        """An empty folder, and further ones for `places`.
+
+        Raises SandboxFailure in one line where user namespaces are closed.
+        """
         unshare = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private", "--"]
         with ExitStack() as failing:
             user = reserve_user()
-            keeper = cls([*user.become_command(), *unshare], bounds, user=user, overlay=overlay)
+            keeper = cls([*user.become_command(), *unshare], bounds, user=user, overlay=overlay, places=places)
             failing.callback(keeper.close)
             await keeper._await_reply()
             await keeper._run_line(_FRAME)
@@ -90,7 +101,7 @@ class LayeredFolder:
         fresh, view = lowers != self._lowers, self.view
         with ExitStack() as failing:
             apart, user = [*self.enter_command(), *_APART], self.user.share()
-            other = LayeredFolder(apart, self.bounds, user=user, overlay=self.overlay)
+            other = LayeredFolder(apart, self.bounds, user=user, overlay=self.overlay, places=self.places)
             failing.callback(other.close)
             await other._await_reply()
             other._top = self._top
@@ -125,7 +136,8 @@ class LayeredFolder:
         top = f"{FRAME_FOLDER}/{self._top}"
         fresh = _tmpfs(self._top, self.bounds.disk, self.bounds.entries)
         if not self._lowers:
-            places = f"{top}/up/work {top}/up/tmp {top}/up/shm"
+            further = "".join(f" {top}/up/places/{number}" for number, _ in enumerate(self.places))
+            places = f"-p {top}/up/work {top}/up/tmp {top}/up/shm{further}"
             await self._run_line(f"{fresh} && mkdir {places} && chmod 1777 {top}/up/tmp {top}/up/shm")
             return
         if self.overlay:
