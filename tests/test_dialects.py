@@ -25,9 +25,9 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.serving import http as serving
 from wanderlust.serving.agent_api import AgentAPI
-from wanderlust.serving.http import AgentServer, path_below_version
+from wanderlust.serving.http import AgentServer, path_below_version, recognize_style
 from wanderlust.training.tiny_model import ModelShape, fresh_model
-from wanderlust.types import IMAGE_MARK, AnswerOptions, Completion, Message, assistant, user
+from wanderlust.types import IMAGE_MARK, AnswerOptions, Completion, Message, assistant
 
 TOKENIZER = tokenizer_with(templates.HERMES)
 MODEL = fresh_model(TOKENIZER, ModelShape(width=32, layers=2, inner=48, positions=1024), seed=3)
@@ -313,6 +313,8 @@ def test_keys_and_versions_are_found_wherever_a_client_puts_them():
     for path in ("/v1/messages", "/v1/v1/messages", "/v1beta/messages", "/messages", "/v1alpha/messages"):
         assert path_below_version(path) == "/messages"
     assert path_below_version("/v1beta/models/v1:generateContent") == "/models/v1:generateContent"
+    assert recognize_style("/models/v1:generateContent", {}, {}) == "google"
+    assert recognize_style("/models/ft:gpt", {}, {}) == "openai"
 
     async def program(ask):
         body = bodies()
@@ -491,10 +493,3 @@ def test_counting_tokens_is_no_turn_and_is_refused_where_the_policy_cannot():
         return told(await ask("/v1/messages/count_tokens", bodies()["anthropic"]))
 
     assert run(Scripted(["x"]), refused)[0] == (400, "the policy of this seat cannot count tokens")
-
-
-def test_a_text_policy_refuses_images_by_itself():
-    policy = TokenPolicy(Says("x", tokenizer=TOKENIZER), Renderer(TOKENIZER))
-    with pytest.raises(Exception, match="reads text alone"):
-        asyncio.run(policy.complete([Message("user", IMAGE_MARK, images=(URL,))]))
-    assert asyncio.run(policy.complete([user("hello")])).message.content == "x"

@@ -17,7 +17,19 @@ from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import tool as function_tool
 from wanderlust.tools.text_protocol import MAX_TEXT_CALLS, TextProtocol, parse_text_calls, render_tools_as_text
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import AnswerOptions, Completion, Task, Tokens, ToolCall, assistant, system, tool_message, user
+from wanderlust.types import (
+    IMAGE_MARK,
+    AnswerOptions,
+    Completion,
+    Message,
+    Task,
+    Tokens,
+    ToolCall,
+    assistant,
+    system,
+    tool_message,
+    user,
+)
 
 
 def double(n: int) -> int:
@@ -166,3 +178,11 @@ def test_options_reach_the_policy_and_calls_as_text_cannot_be_forced():
     assert len(done.details.logprobs) == len(done.tokens.completion)
     with pytest.raises(PolicyFailure, match="cannot honour max_tokens"):
         asyncio.run(TextProtocol(Scripted(["x"])).complete_with_options(options, [user("x")], key="k"))
+
+
+def test_a_model_of_text_refuses_images_by_itself():
+    tokenizer = templates.tokenizer_with(templates.PLAIN)
+    policy = TokenPolicy(templates.Says("x", tokenizer=tokenizer), Renderer(tokenizer))
+    with pytest.raises(PolicyFailure, match="reads text alone"):
+        asyncio.run(policy.complete([Message("user", IMAGE_MARK, images=("https://x/y.png",))]))
+    assert asyncio.run(policy.complete([user("hello")])).message.content == "x"

@@ -82,6 +82,10 @@ def path_below_version(path: str) -> str:
 _VERSIONS = re.compile(r"^(/v1(alpha|beta)?\d*(?=/|$))+")
 
 
+_METHOD = re.compile(r":(generateContent|streamGenerateContent|countTokens)$")
+"""Google's methods, which stand at the end of a path; a colon alone is also in names of OpenAI's models."""
+
+
 def read_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
     """The API key of a request, wherever the SDKs of OpenAI, Anthropic and Google put it; empty where there is none."""
     bearer = headers.get("Authorization", "").removeprefix("Bearer ")
@@ -90,7 +94,7 @@ def read_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
 
 def recognize_style(path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Style:
     """Whose client sends a request, by its path and its headers."""
-    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in query or ":" in path:
+    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in query or _METHOD.search(path):
         return "google"
     anthropic = "x-api-key" in headers or "anthropic-version" in headers or path.startswith("/messages")
     return "anthropic" if anthropic else "openai"
