@@ -78,6 +78,25 @@ NO_ANSWER = TrainConfig(
 )
 """To wait for an answer, exactly as long as one was told, and to ask somebody else then."""
 
+REPAIRS = TrainConfig(
+    env="wanderlust.environments.repairs:Repairs",
+    policy="fresh",
+    sft_episodes=6000,
+    sft_steps=2000,
+    sft_batch=32,
+    fresh_width=64,
+    fresh_layers=2,
+    fresh_positions=160,
+    algorithm="cispo",
+    steps=150,
+    tasks_per_step=64,
+    group_size=16,
+    lr=1e-3,
+    max_tokens=12,
+    eval_every=50,
+)
+"""One-line repairs of functions of three numbers, from the results of unit tests alone."""
+
 TOOL_CALL = TrainConfig(
     env="wanderlust.environments.tool_call:ToolCallEnvironment,size=15",
     policy="smollm2",
@@ -100,5 +119,6 @@ TRAIN_PRESETS: Mapping[str, TrainConfig] = {
     "arithmetic": ARITHMETIC,
     "kuhn": KUHN,
     "no-answer": NO_ANSWER,
+    "repairs": REPAIRS,
     "tool-call": TOOL_CALL,
 }
