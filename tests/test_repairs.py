@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 
@@ -21,6 +22,7 @@ from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.function_calls import FunctionCalls
 from wanderlust.runner.engine import rollout
+from wanderlust.tools.sandbox import Result
 
 PLAIN = "def f(a, b):\n    return [a, b, a + b]\n"
 
@@ -34,8 +36,6 @@ def test_the_oracle_passes_and_the_teacher_is_often_wrong():
 
 
 def test_held_out_functions_occur_in_no_task_of_training():
-    from random import Random
-
     drawn = [[draw_repair(Random(n), held_out=held_out) for n in range(300)] for held_out in (False, True)]
     train, held_out = ({repair.right for repair in part} for part in drawn)
     assert not train & held_out
@@ -143,8 +143,6 @@ def test_a_sandbox_that_fails_is_no_score():
             pass
 
         async def run(self, command, *, stdin=b""):
-            from wanderlust.tools.sandbox import Result
-
             return Result(code=127, stderr=b"python3: not found")
 
     @asynccontextmanager
