@@ -30,6 +30,7 @@ def play_command(
     /,
     *,
     policy: PolicyName | None = None,
+    seat: str = "",
     model: str | None = None,
     max_tokens: int | None = None,
     seed: int = 0,
@@ -39,11 +40,14 @@ def play_command(
 ) -> int:
     """Play an environment at the terminal: by yourself, or with --policy against a model.
 
-    With --policy you sit on the second seat of the environment's game for two; the policy always takes its likeliest
-    answer. Ctrl-D ends the game. Nothing is stored unless you name a folder with --out.
+    With --policy you sit on one seat, and the policy on all others: on --seat, else on the last seat of an environment
+    with several, or the second seat of its game for two. The policy always takes its likeliest answer. Ctrl-D ends the
+    game. Nothing is stored unless you name a folder with --out.
 
     Parameters
     ----------
+    seat:
+        Your seat, in an environment with several.
     model:
         Name of the model, where the policy is a URL.
     max_tokens:
@@ -60,27 +64,31 @@ def play_command(
     refuse_existing(out)
     human = Human(ask=_read_line, say=partial(print, file=sys.stderr, flush=True)) if json else Human()
     policy_options = PolicyOptions(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
-    game, seats = _seat_policies(resolved, policy, policy_options, human=human)
+    game, seats = _seat_policies(resolved, policy, policy_options, human=human, seat=seat)
     played = _play(game, task_at_position(game, task_index), seats, seed=seed)
     if out is not None:
         name = environment_name(resolved.target)
         save_played_rollout(played, out, env=name, settings={"env": name, "policy": HUMAN_POLICY})
         print_note(f"kept in {out / STORE_FILE}")
-    _print_outcome(played, json=json)
+    print_outcome(played, json=json)
     return 1 if played.status is Status.ERROR else 0
 
 
 def _seat_policies(
-    resolved: ResolvedEnvironment, policy: str | None, policy_options: PolicyOptions, *, human: Human
+    resolved: ResolvedEnvironment, policy: str | None, policy_options: PolicyOptions, *, human: Human, seat: str
 ) -> tuple[Environment, dict[str, Policy]]:
     """The game, and who sits where in it."""
     if policy is None:
         if policy_options.model is not None:
             raise UsageError("--model names a model of an endpoint: give its URL with --policy")
+        if seat:
+            raise UsageError("--seat is your seat beside a policy: name one with --policy")
         return resolved.env, dict.fromkeys(resolved.env.seats, human)
-    game = two_seat_environment(resolved)
-    first, *others = game.seats
-    return game, {first: resolve_policy(policy, resolved.env, policy_options).policy, **dict.fromkeys(others, human)}
+    game = resolved.env if len(resolved.env.seats) > 1 else two_seat_environment(resolved)
+    if seat and seat not in game.seats:
+        raise UsageError(f"there is no seat {seat!r}; there are: {', '.join(game.seats)}")
+    player = resolve_policy(policy, resolved.env, policy_options).policy
+    return game, {**dict.fromkeys(game.seats, player), seat or game.seats[-1]: human}
 
 
 def task_at_position(env: Environment, number: int, split: str = "train") -> Task:
@@ -112,7 +120,8 @@ def _read_line(prompt: str) -> str:
     return input()
 
 
-def _print_outcome(played: Rollout, *, json: bool) -> None:
+def print_outcome(played: Rollout, *, json: bool) -> None:
+    """Print how an episode ended, what it left, and its rewards."""
     rewards = {t.seat: t.score.reward for t in played.trajectories if t.score is not None}
     if played.error is not None:
         print_note(f"the game could not go on: {played.stop_reason}: {played.error}")

@@ -1,0 +1,65 @@
+"""`wander watch`: one episode at the terminal, turn by turn, as it is played."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.options import AnswerOptions, EnvironmentName, PolicyName
+from wanderlust.cli.play_command import print_outcome, task_at_position
+from wanderlust.environment import Environment
+from wanderlust.policies.resolve import open_policies, resolve_policy, resolve_seats
+from wanderlust.policies.watched import Watched
+from wanderlust.runner.engine import RolloutJob, RolloutSettings
+from wanderlust.tasks.registry import resolve_environment
+from wanderlust.types import Policy, Rollout, Status, Task
+
+DEFAULT_ANSWER_OPTIONS = AnswerOptions()
+
+
+def watch_command(
+    env: EnvironmentName,
+    /,
+    *,
+    policy: PolicyName,
+    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    seats: str = "",
+    split: str = "eval",
+    task_index: int = 0,
+    sample: int = 0,
+) -> int:
+    """Watch a policy play one task: every message, answer and tool call as it comes, then the reward.
+
+    Nothing is stored; `wander eval --out` and the studio keep rollouts. The exit code is 1 when the rollout failed.
+
+    Parameters
+    ----------
+    seats:
+        Seats that other policies play: SEAT=POLICY, several with spaces between.
+    split:
+        Split of the environment.
+    task_index:
+        Which task of the split, from 0.
+    sample:
+        Which sample of the task, from 0: another one draws otherwise.
+    """
+    with stoppable(lambda: "left the game"):
+        resolved = resolve_environment(env)
+        options = answer_options.policy_options(greedy=False)
+        player = resolve_policy(policy, resolved.env, options).policy
+        players = dict.fromkeys(resolved.env.seats, player) | resolve_seats(seats.split(), resolved.env, options)
+        task = task_at_position(resolved.env, task_index, split)
+        played = asyncio.run(_watch(resolved.env, task, players, seed=answer_options.seed, sample=sample))
+    print_outcome(played, json=False)
+    return 1 if played.status is Status.ERROR else 0
+
+
+async def _watch(env: Environment, task: Task, players: dict[str, Policy], *, seed: int, sample: int) -> Rollout:
+    def say(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    watched = {seat: Watched(policy, say, seat=seat) for seat, policy in players.items()}
+    async with open_policies(players.values()):
+        return await RolloutSettings(env=env, policy=watched).run(RolloutJob(task, seed, sample_index=sample))
