@@ -250,7 +250,9 @@ class _PackageMining:
         finally:
             await base.close()
         if not tasks:
-            raise NotMineable("no tasks", f"none of {tried} changes breaks between 1 and {_most(suite, options)} tests")
+            why = f"none of {tried} changes breaks between 1 and {_most(suite, options)} tests"
+            none = f"no module can be changed; {len(suite.copies)} are readable elsewhere in the sandbox"
+            raise NotMineable("no tasks", why if tried else none)
         record = PackageRecord(
             package=package.label,
             digest=package.digest,
