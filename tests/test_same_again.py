@@ -89,6 +89,7 @@ PLAYERS = {
     "life-team": draws(["Done.", "I do not know.", "Which one do you mean?"]),
     "proposer-solver": draws([f"{a} + {b}" for a in range(5) for b in range(5)]),
     "reasoning-gym": draws([f"<answer>{n}</answer>" for n in range(-9, 99)]),
+    "repairs": draws([f"{line}: {name} = {expression}" for line, name in enumerate("xyz", 1) for expression in "abc"]),
     "search": using("search", lambda rng: {"query": rng.choice(["firm", "mayor", "founded 1900", "town"])}),
     "taxi": draws([f"<action>{what}</action>" for what in ("south", "north", "east", "west", "pickup", "dropoff")]),
     "textarena": draws([f"[{a} {b}]" for a in "ABC" for b in "ABC" if a != b]),
@@ -146,7 +147,12 @@ def told(played):
 
 def test_every_ready_made_environment_has_a_player():
     ours = {name for name, at in installed_environments().items() if at.startswith("wanderlust.")}
-    assert PLAYERS.keys() - EXAMPLES.keys() == ours - {"are", "harbor", "repository"}  # they play somebody's files
+    assert PLAYERS.keys() - EXAMPLES.keys() == ours - {
+        "are",
+        "graded",
+        "harbor",
+        "repository",
+    }  # they play somebody's files
 
 
 @pytest.mark.parametrize("name", PLAYERS)

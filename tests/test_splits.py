@@ -16,6 +16,7 @@ from wanderlust.types import Task, system, user
 COMPARED = 1_500
 WITHOUT = {
     "are": "a folder of scenarios, which are a benchmark",
+    "graded": "a data file",
     "harbor": "a folder of tasks",
     "repository": "a folder of tasks, whose splits test_repository.py compares",
 }
