@@ -113,6 +113,18 @@ def test_programs_share_a_process_and_none_can_keep_another_from_its_results():
     assert asyncio.run(go())[0] == [[[1, 2, 3]]]  # in another event loop
 
 
+def test_equal_programs_that_wait_are_run_once():
+    calls = FunctionCalls(repair_sandbox, seconds=1.0)
+    code = "import os\ndef f(a):\n    return os.urandom(8).hex()\n"
+
+    async def go():
+        return await asyncio.gather(*(calls.results(code, "f", [(n % 2,)]) for n in range(8)))
+
+    found = [one[0][0] for one in asyncio.run(go())]
+    assert found[0] != found[1]
+    assert found == [found[0], found[1]] * 4
+
+
 def test_whoever_is_cancelled_leaves_the_others_their_results():
     calls = FunctionCalls(repair_sandbox, seconds=1.0)
 

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -29,19 +30,15 @@ OpenSandbox = Callable[[SandboxBounds], AbstractAsyncContextManager[Sandbox]]
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    code: str
-    name: str
-    calls: Sequence[Sequence[Any]]
+    body: bytes
+    """As the worker reads it."""
+    calls: int
     results: list[Any] | None = None
     """One entry per call: the result in a list, or None. An empty list: the program gave no results."""
 
-    def encode(self) -> bytes:
-        body = json.dumps({"code": self.code, "name": self.name, "calls": self.calls}).encode()
-        return struct.pack("<I", len(body)) + body
-
     def take(self, found: Any) -> None:
         """Results as the worker wrote them."""
-        whole = isinstance(found, list) and len(found) == len(self.calls)
+        whole = isinstance(found, list) and len(found) == self.calls
         self.results = [one if isinstance(one, list) and len(one) == 1 else None for one in found] if whole else []
 
 
@@ -50,14 +47,16 @@ class _Waiting:
     """Jobs of one event loop; whoever holds the lock plays them all."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    jobs: list[_Job] = field(default_factory=list)
+    jobs: dict[bytes, _Job] = field(default_factory=dict)
+    """By their bodies."""
 
 
 class FunctionCalls:
     """Runs programs that define a function, and calls it: `await calls.results(code, "f", [(1, 2), (3, 4)])`.
 
     Programs that are asked for while others run wait, and then share one sandbox and one process, in which each has a
-    forked process of its own. One that keeps the others from their results is run again alone, and so are they.
+    forked process of its own. Equal ones that wait are run once. One that keeps the others from their results is run
+    again alone, and so are they.
     """
 
     def __init__(self, open: OpenSandbox, *, seconds: float = 2.0):
@@ -71,15 +70,14 @@ class FunctionCalls:
         Results are JSON: tuples come back as lists. Raises RubricFailure when the sandbox fails.
         """
         waiting = self._waiting.setdefault(asyncio.get_running_loop(), _Waiting())
-        job = _Job(code, name, calls)
-        waiting.jobs.append(job)
+        body = json.dumps({"code": code, "name": name, "calls": calls}).encode()
+        job = waiting.jobs.setdefault(body, _Job(body, len(calls)))
         async with waiting.lock:
             while job.results is None:
-                batch, waiting.jobs = waiting.jobs[:MAX_BATCH], waiting.jobs[MAX_BATCH:]
-                try:
-                    await self._run(batch)
-                finally:  # cancelled: somebody else plays what is left
-                    waiting.jobs = [left for left in batch if left.results is None and left is not job] + waiting.jobs
+                batch = [*islice(waiting.jobs.values(), MAX_BATCH)]
+                await self._run(batch)
+                for done in batch:  # after a cancellation or a failure they wait for the next one who has the lock
+                    del waiting.jobs[done.body]
         return job.results or [None] * len(calls)
 
     async def _run(self, batch: Sequence[_Job]) -> None:
@@ -97,7 +95,10 @@ class FunctionCalls:
         bounds = SandboxBounds(seconds=10 + self.seconds * len(batch), output=MAX_BATCH * 66_000)
         async with self._open(bounds) as sandbox:
             await sandbox.write("worker.py", worker.encode())
-            ran = await sandbox.run(["python3", "-I", "worker.py"], stdin=b"".join(job.encode() for job in batch))
+            ran = await sandbox.run(
+                ["python3", "-I", "worker.py"],
+                stdin=b"".join(struct.pack("<I", len(job.body)) + job.body for job in batch),
+            )
         found = 0
         for line in ran.stdout.decode(errors="replace").splitlines():
             said, _, rest = line.partition(" ")
