@@ -8,6 +8,7 @@ import pytest
 from benchmarks.repository_hacks import CODE_HACKS, FOLDER_HACKS, HACKS, HELPED_HACKS
 from benchmarks.repository_shelf import SHELF, open_shelf
 
+from wanderlust.adapters.external_program import Program
 from wanderlust.environment import Limits
 from wanderlust.environments.repository import Repository
 from wanderlust.errors import UsageError
@@ -16,6 +17,7 @@ from wanderlust.runner.engine import rollout
 from wanderlust.tasks.repository.guard import PackageFacts, guard_changes
 from wanderlust.tasks.repository.mining import MiningOptions, mine
 from wanderlust.tasks.repository.verdict import Changes
+from wanderlust.tools.sandbox.box import Box
 from wanderlust.types import Status, ToolCall, assistant
 
 PLAYED = {
@@ -204,3 +206,35 @@ def test_honest_code_is_not_refused(code):
         {"shelf/core.py": changed}, {"shelf/core.py": [core, core]}, PackageFacts.of(sources, ["shelf"])
     )
     assert found == []
+
+
+AGENT = """
+import json, os, sys, urllib.request
+task = json.loads(sys.stdin.readline())
+messages = list(task["prompt"])
+while True:
+    body = json.dumps({"model": "any", "messages": messages}).encode()
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    said = json.load(urllib.request.urlopen(urllib.request.Request(url, body, headers)))["choices"][0]["message"]
+    if said["content"] == "done":
+        break
+    os.chdir("/work/repo")
+    messages += [said, {"role": "user", "content": str(os.system(said["content"]))}]
+"""
+
+
+def test_an_agent_of_its_own_works_in_the_folder_and_is_judged_the_same(mined):
+    program = Program(["python3", "-c", AGENT], sandbox=Box(), ignored_options={"model"})
+    env = Repository(str(mined), agent=program)
+    task = [*env.tasks("train"), *env.tasks("eval")][0]
+    edit = task.answer["edit"]
+    right = env.package(task.answer["package"]).files[edit["path"]].decode()
+    write = f"cat > {edit['path']} <<'END'\n{right.rstrip()}\nEND"
+    done = asyncio.run(rollout(env, task, Scripted([write, "rm -rf tests", "done"])))
+    assert (done.status, done.error) == (Status.DONE, None)
+    assert done.trajectory.score.reward == 1.0
+    assert done.state["verdict"]["tests_edited"] > 0
+    assert (done.state["program"]["exit"], done.state["door"]["requests"]) == (0, 3)
+    idle = asyncio.run(rollout(env, task, Scripted(["done"])))
+    assert idle.trajectory.score.reward == 0.0

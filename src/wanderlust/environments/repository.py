@@ -15,7 +15,7 @@ from dataclasses import asdict
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -37,6 +37,7 @@ from wanderlust.tasks.repository.task_file import (
 from wanderlust.tasks.repository.verdict import Verdict, collect_changes, judge_modules
 from wanderlust.tools.function import ToolSource, open_toolsets
 from wanderlust.tools.sandbox import Sandbox, SandboxTools
+from wanderlust.tools.sandbox.box import Box
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Policy, Task, ToolCall, assistant, user
 
@@ -141,11 +142,26 @@ def repaired(state: Mapping[str, Any]) -> RewardResult:
     )
 
 
+class BoxedAgent(Protocol):
+    """An agent that works in a sandbox somebody else has opened, as `Program` does."""
+
+    @property
+    def sandbox(self) -> Box | None:
+        """Bounds of the sandbox, and what is readable in it."""
+        ...
+
+    async def run_in(self, episode: Episode, sandbox: Sandbox) -> object:
+        """Play the episode in the sandbox."""
+        ...
+
+
 class PristinePackages:
     """The pristine folders of packages, opened once and shared by all episodes that run at the same time."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, box: Box | None = None):
+        """`box` has the bounds of the sandboxes, and what is readable in them."""
         self.folder = folder
+        self._options: Mapping[str, Any] = {} if box is None else {"bounds": box.bounds, "readable": box.readable}
         self._bases: dict[str, asyncio.Task[SuiteBase]] = {}
         self._users: Counter[str] = Counter()
         self._closing: dict[str, asyncio.Task[None]] = {}
@@ -169,7 +185,7 @@ class PristinePackages:
 
     async def _open(self, package: SourcePackage, record: PackageRecord) -> SuiteBase:
         site = await asyncio.to_thread(load_site, package, record.requirements, self.folder / SITES_FOLDER)
-        return await open_base(package, site)
+        return await open_base(package, site, **self._options)
 
     async def _close_later(self, label: str) -> None:
         """Close a base when it has been idle, or at once when the event loop ends; an episode that comes cancels it."""
@@ -191,17 +207,18 @@ class Repository(ToolEnvironment):
     rubric = Rubric(repaired)
     prefixes = False
 
-    def __init__(self, folder: str, *, show_tests: bool = True):
+    def __init__(self, folder: str, *, show_tests: bool = True, agent: BoxedAgent | None = None):
         """`folder` is what `wander tasks mine --out` has made.
 
-        Without `show_tests` the test files that the task's failing tests are in are not in the agent's folder.
+        Without `show_tests` the test files that the task's failing tests are in are not in the agent's folder. `agent`
+        works instead of the tools: a `Program`, which finds the package in `/work/repo`, and the model as in any box.
         """
         super().__init__()
-        self.folder, self.show_tests = Path(folder), show_tests
+        self.folder, self.show_tests, self.agent = Path(folder), show_tests, agent
         self._by_id = {task.id: task for task in load_repository_tasks(self.folder)}
         self._records: dict[str, PackageRecord] = {}
         self._packages: dict[str, SourcePackage] = {}
-        self.pristine = PristinePackages(self.folder)
+        self.pristine = PristinePackages(self.folder, agent.sandbox if agent is not None else None)
 
     def tasks(self, split: str = "train") -> list[Task]:
         """The tasks of a split; `eval` has every fifth package, or every fifth function of a single one."""
@@ -248,9 +265,13 @@ class Repository(ToolEnvironment):
 
     async def run(self, episode: Episode) -> None:
         """Lay out the folder, let the agent work in it, and judge what it leaves."""
+        agent = self.agent
         episode.state["tool_calls"] = {}
 
         async def work(sandbox: Sandbox, package: SourcePackage) -> None:
+            if agent is not None:
+                await agent.run_in(episode, sandbox)
+                return
             own = RepositoryTools(sandbox, package)
             sources: list[ToolSource] = [own.bash, own.test, own.read_file, own.write_file, own.edit_file]
             async with open_toolsets(sources, episode) as tools:

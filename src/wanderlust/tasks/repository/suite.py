@@ -87,14 +87,21 @@ class SuiteBase:
 
 
 async def open_base(
-    package: SourcePackage, site: Mapping[str, bytes], *, bounds: SandboxBounds = SUITE_BOUNDS, seconds: float = 120.0
+    package: SourcePackage,
+    site: Mapping[str, bytes],
+    *,
+    bounds: SandboxBounds = SUITE_BOUNDS,
+    readable: Sequence[Path] = (),
+    seconds: float = 120.0,
 ) -> SuiteBase:
     """Lay out a package and its libraries, and import everything once, so that bytecode is cached.
+
+    `readable` are folders of this machine that agents and suites may read.
 
     Raises SandboxFailure where this machine has no sandbox, and NotMineable where pytest collects nothing in time.
     """
     async with AsyncExitStack() as failing:
-        judging = await open_sandbox(bounds)
+        judging = await open_sandbox(bounds, readable=readable)
         failing.push_async_callback(judging.close)
         await put_archive(judging, as_archive(package.files, "repo"))
         await put_archive(judging, as_archive(site, "site"))
