@@ -55,7 +55,7 @@ def context_digests(messages: Iterable[Message], start: bytes = b"") -> list[byt
     return digests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Place:
     """Where a turn belongs."""
 
@@ -63,7 +63,7 @@ class Place:
     """Index of the turn that it continues; -1 begins a conversation."""
     key: str
     """Of the conversation, for the policy."""
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     """What came before, as it was recorded."""
     name: str = ""
     """Digest of the whole context; empty where nobody else can have asked the same."""
@@ -95,7 +95,7 @@ class ConversationGraph:
         turn = len(self._keys) - 1
         if turn in self._continued:
             return self._place(turn, messages, context_digests([*messages, *observation])[-1].hex())
-        return Place(parent=turn, key=self._keys[turn] if self._keys else self._key, messages=tuple(messages))
+        return Place(turn, self._keys[turn] if self._keys else self._key, messages)
 
     def find(self, messages: Sequence[Message]) -> tuple[Place, tuple[Message, ...]]:
         """The place of a request, and what is new in it."""
@@ -133,7 +133,7 @@ class ConversationGraph:
         key = f"{self._key}{_BRANCH}{name}" + (f".{number}" if number else "")
         if turn >= 0 and turn not in self._continued and number in (0, _number(self._keys[turn])):
             key = self._keys[turn]
-        return Place(parent=turn, key=key, messages=tuple(messages), name=name, number=number)
+        return Place(turn, key, messages, name, number)
 
     def _digest_turns(self) -> None:
         for number in range(len(self._digests), len(self._trajectory.turns)):

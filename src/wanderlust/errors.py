@@ -7,6 +7,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             UsageError                  asked for something that cannot be; exit code 2
                 FilterError             an expression that filters rollouts
                 ScenarioError           a scenario that cannot be played
+                NeedsContainer          a task whose image is more than a plain base
                 _EnvironmentUnavailable the studio cannot make a run's environment
             StoreError                  a run store or checkpoint: missing, foreign, corrupt, or locked
                 NotSerializable         a rollout that is not plain data
@@ -25,11 +26,13 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                 RubricFailure           a reward function or a judge
                     JudgeRefusal        a judge that declined to answer
                 SandboxFailure          a sandbox that does not start, or died
+                    NoAnswer            the runner of a package's tests ended without a complete answer
                 WorkerFailure           the worker that played was lost
                 TrainerFailure          a training service
             ToolError                   a tool's answer to the model: what was asked cannot be done
                 ActionFailed            an app of a world refused
                 WrongArguments          the arguments do not fit the schema
+            NotMineable                 a package that repository tasks cannot be made of
             EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
             SamplerGapError             sampler and trainer disagree about probabilities
@@ -39,6 +42,8 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             NotFound                    HTTP 404 of the studio
         BlockedLoop                     raised inside code that holds the event loop for too long
         ProbeDoesNotFit                 a probe that this environment has no use for
+        _BatchLost                      a batch of requests that gives no answers
+        _BatchRefused                   an HTTP status in the place of a batch
         _StepLimitReached               ends a search
         _MomentReached                  ends a replay
         ValueError
