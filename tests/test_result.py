@@ -257,6 +257,11 @@ def test_advice_while_it_learns(
     assert all(part in found[kind] and "\n" not in found[kind] for kind, part in kinds.items())
 
 
+def test_a_single_held_out_task_has_no_interval_and_gives_no_advice() -> None:
+    points = [{"step": step, "value": 0.5, "low": None, "high": None} for step in (0.0, 10.0)]
+    assert advise_during(TrainConfig(), metrics={}, points=points, unchanged=1.0) == {}
+
+
 def test_a_run_is_advised_once_while_it_learns(start: Path, tmp_path: Path) -> None:
     lines: list[str] = []
 

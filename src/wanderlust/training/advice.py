@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare_rewards
@@ -35,7 +36,7 @@ def advise_during(
     config: TrainConfig,
     *,
     metrics: Mapping[str, Sequence[float]],
-    points: Sequence[Mapping[str, float]],
+    points: Sequence[Mapping[str, Any]],
     unchanged: float,
 ) -> dict[str, str]:
     """Advice at an evaluation, one line by its kind; empty where nothing stands out.
@@ -43,7 +44,7 @@ def advise_during(
     `metrics` are those of the steps so far; `points` the evaluations of the best metric (`step`, `value`, `low`,
     `high`), the one before training first; `unchanged` is the share of greedy episodes equal to those before training.
     """
-    if len(points) < 2:
+    if len(points) < 2 or any(point["low"] is None for point in points):  # a single task has no interval
         return {}
     first, last, step = points[0], points[-1], int(points[-1]["step"])
     window = max(step - int(points[-2]["step"]), 1)
