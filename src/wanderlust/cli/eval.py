@@ -15,6 +15,7 @@ from wanderlust.cli.eval_options import (
     TaskOptions,
     WorkerOptions,
     remote_specs,
+    resolve_roles,
 )
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import KEY_SUGGESTION, AnswerOptions, EnvironmentName, JsonFlag, PolicyName, refuse_existing
@@ -58,7 +59,7 @@ def eval_command(
     command with the same --out goes on where it was stopped and plays again what failed.
     """
     out, env = folder_options.out, report_options.environment(env)
-    settings = {"env": env, "policy": policy, **answer_options.recorded(), **task_options.recorded(report_options)}
+    settings = {"env": env, "policy": policy, **answer_options.recorded(), **task_options.recorded(report_options, env)}
     unrecorded = {**report_options.unrecorded(), **task_options.unrecorded()}
     unrecorded |= {**aggregation_options.as_settings(task_options), "extra_headers": answer_options.extra_headers}
     if task_options.exact:
@@ -73,7 +74,7 @@ def eval_command(
         player: tuple[Any, Any] = resolved.env, resolved_policy.policy
         if (workers := worker_options.ray_workers) is not None:
             player = remote_specs(resolved, policy, policy_options, here=player[1], workers=workers)
-        roles = task_options.roles(resolved.env, policy_options, on_ray=workers is not None)
+        roles = resolve_roles(resolved, task_options, report_options, options=policy_options, workers=workers)
         try:
             report = evaluate_sync(
                 *player,

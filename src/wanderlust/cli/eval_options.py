@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from inspect import signature
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +27,7 @@ from wanderlust.policies.resolve import (
 )
 from wanderlust.rubrics.label_free import EstimatorName, answer_extractor, build_estimator, environment_check
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.tasks.registry import ResolvedEnvironment, make_environment
+from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, resolve_environment
 from wanderlust.types import Policy
 
 if TYPE_CHECKING:
@@ -66,17 +67,14 @@ class TaskOptions:
     """Folder that keeps an endpoint's answers: the same request of the same sample is answered from there."""
     seats: Annotated[str, Parameter(alias="--seat")] = ""
     """Seats that other policies play: SEAT=POLICY, several with spaces between; --policy plays the others."""
-    judge: str | None = None
-    """Policy that all judges of the environment's rubric ask: a URL, a provider's model, a script, a run."""
     exact: bool = False
     """Compute the figures instead of sampling them; needs a checkpoint, which then is greedy, or a scripted player."""
 
-    def recorded(self, report_options: ReportOptions) -> dict[str, Any]:
+    def recorded(self, report_options: ReportOptions, env: str) -> dict[str, Any]:
         """The options that decide what is played; prices belong to them where they bound a rollout."""
         prices = report_options.price_settings() if self.max_episode_cost is not None else {}
-        return {
-            name: getattr(self, name) for name in ("num_tasks", "samples", "task", "seats", "judge", *LIMIT_NAMES)
-        } | prices
+        names = ("num_tasks", "samples", "task", "seats", *LIMIT_NAMES)
+        return {name: getattr(self, name) for name in names} | prices | report_options.rubric_judge(env)
 
     def unrecorded(self) -> dict[str, Any]:
         """The options that change nothing of a rollout."""
@@ -85,17 +83,6 @@ class TaskOptions:
     def with_calls(self, options: PolicyOptions) -> PolicyOptions:
         """The policy's options with those that say how an endpoint is called."""
         return replace(options, concurrency=self.concurrency, cache=self.cache, batch=self.batch)
-
-    def roles(self, env: Environment, options: PolicyOptions, *, on_ray: bool) -> dict[str, Any]:
-        """Policies of seats, and the rubric with the judge's policy, as `evaluate` takes them."""
-        if on_ray and (self.seats or self.judge):
-            raise UsageError("--seats and --judge are policies of this process: leave --ray-workers out")
-        rubric = None
-        if self.judge is not None:
-            if not isinstance(env.rubric, Rubric):
-                raise UsageError("--judge is for a rubric with a judge, and this environment has no rubric")
-            rubric = env.rubric.asking(resolve_judge_policy(self.judge, options).policy)
-        return {"seats": resolve_seats(self.seats.split(), env, options), "rubric": rubric}
 
     def arguments(self, env: Environment) -> dict[str, Any]:
         """As `evaluate` takes them; the limits are the environment's with those that were given."""
@@ -153,16 +140,29 @@ class ReportOptions:
     """Dollars per million tokens read that the server had cached. Default: as --price-in."""
 
     judge: str | None = None
-    """Judge of texts, for environments that take one: a URL, a script, a run or checkpoint folder."""
+    """Policy that judges, for environments that take one, and else for all judges of the environment's rubric: a URL, a
+    provider's model, a script, a run or checkpoint folder."""
     judge_model: str | None = None
     """Which of the judge's models to ask, where it is a URL."""
 
     def environment(self, name: str) -> str:
-        """The environment's name with the judge among its settings."""
+        """The environment's name with the judge among its settings, where it takes one."""
         if self.judge_model is not None and self.judge is None:
             raise UsageError("--judge-model needs --judge URL")
+        if self.judge is None or not _takes_judge(resolve_environment(name).env):
+            return name
+        return name + self._judge_settings
+
+    @property
+    def _judge_settings(self) -> str:
         settings = {"judge": self.judge, "judge_model": self.judge_model}
-        return "".join([name, *(f",{key}={value}" for key, value in settings.items() if value is not None)])
+        return "".join(f",{key}={value}" for key, value in settings.items() if value is not None)
+
+    def rubric_judge(self, env: str) -> dict[str, str | None]:
+        """The judge for the rubric's judges, as it is recorded; empty where it is a setting of the environment."""
+        if self.judge is None or env.endswith(self._judge_settings):
+            return {}
+        return {"judge": self.judge, "judge_model": self.judge_model}
 
     def prices(self) -> TokenPrices | None:
         """The prices; None when none was named."""
@@ -248,3 +248,29 @@ def remote_specs(
     remote_policy = RemoteSpec(make_policy, policy, resolved.target, options)
     remote_policy.policy_here = here
     return RemoteSpec(make_environment, resolved.target), remote_policy
+
+
+def _takes_judge(env: Environment) -> bool:
+    """Whether `judge` is a setting of the environment's class, or of one that it passes its options on to."""
+    return any("judge" in signature(kind).parameters for kind in type(env).__mro__[:-1])
+
+
+def resolve_roles(
+    resolved: ResolvedEnvironment,
+    task_options: TaskOptions,
+    report_options: ReportOptions,
+    *,
+    options: PolicyOptions,
+    workers: int | None,
+) -> dict[str, Any]:
+    """Policies of seats, and the rubric with the judge's policy, as `evaluate` takes them."""
+    seats, judge = task_options.seats, report_options.rubric_judge(resolved.target)
+    if workers is not None and (seats or judge):
+        raise UsageError("--seats and --judge are policies of this process: leave --ray-workers out")
+    env, rubric = resolved.env, None
+    if judge:
+        if not isinstance(env.rubric, Rubric):
+            raise UsageError("--judge is for an environment that takes one, or whose rubric has a judge")
+        asked = replace(options, model=judge["judge_model"] or options.model)
+        rubric = env.rubric.asking(resolve_judge_policy(str(judge["judge"]), asked).policy)
+    return {"seats": resolve_seats(seats.split(), env, options), "rubric": rubric}
