@@ -89,6 +89,11 @@ def test_an_imported_run_is_shown_compared_and_exported(tmp_path, capsys):
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 6
 
 
+def test_a_missing_log_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"none\.eval cannot be read: No such file or directory$"):
+        import_log(tmp_path / "none.eval", tmp_path / "run")
+
+
 @pytest.mark.parametrize("kind", ["text", "empty archive", "damaged", "other json"])
 def test_what_is_no_log_is_one_line(kind, tmp_path):
     path = tmp_path / ("log.json" if kind == "other json" else "log.eval")

@@ -8,13 +8,13 @@ from itertools import combinations
 from statistics import fmean
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.errors import UsageError
-from wanderlust.evals.scaling import Sample, expected_best, expected_majority, powers_of_two, scale
+from wanderlust.evals.scaling import ScaledSample, expected_best, expected_majority, powers_of_two, scale
 from wanderlust.evals.statistics import pass_at_k
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE, Judge
@@ -23,7 +23,7 @@ from wanderlust.types import Completion, Task, assistant, user
 
 SAMPLES = st.lists(
     st.builds(
-        Sample,
+        ScaledSample,
         reward=st.sampled_from([0.0, 0.5, 1.0]),
         answer=st.sampled_from(["", "a", "b", "c"]),
         tokens=st.integers(1, 9),
@@ -35,6 +35,7 @@ SAMPLES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(SAMPLES, st.data())
 def test_the_best_of_k_is_the_mean_over_all_ways_to_take_k(samples, data):
     k = data.draw(st.integers(1, len(samples)))
@@ -50,6 +51,7 @@ def test_the_best_of_k_is_the_mean_over_all_ways_to_take_k(samples, data):
     assert passed >= pass_at_k(len(samples), right, k) - 1e-12
 
 
+@settings(deadline=None)
 @given(SAMPLES, st.data())
 def test_the_majority_of_k_is_the_mean_over_all_ways_to_take_k(samples, data):
     k = data.draw(st.integers(1, len(samples)))
@@ -170,9 +172,15 @@ class Fails(Environment):
         episode.reward("done", 1.0)
 
 
+def down(messages, rng):
+    raise RuntimeError("the model is down")
+
+
 def test_tasks_with_failed_rollouts_are_left_out_and_counted():
     report = asyncio.run(scale(Fails(), Scripted(lambda messages, rng: "y"), samples=2, progress=False))
     assert (report.tasks, report.left_out) == (1, 1)
+    with pytest.raises(UsageError, match=r"no task has all of its samples scored: .*the model is down"):
+        asyncio.run(scale(Fails(), Scripted(down), samples=2, progress=False))
     with pytest.raises(UsageError, match="cannot begin in the middle"):
         asyncio.run(scale(Fails(), Scripted(["y"]), samples=2, rounds=1, progress=False))
     with pytest.raises(UsageError, match="no 'shown' to choose by; it has: done"):

@@ -89,7 +89,9 @@ def open_log(path: Path) -> Iterator[tuple[InspectLog, Iterator[Mapping[str, Any
             header = _read(archive, raw, "header.json", path=path)
             names = sorted(name for name in archive.namelist() if name.startswith("samples/"))
             yield _about(header, path), (_read(archive, raw, name, path=path) for name in names)
-    except (OSError, zipfile.BadZipFile, ValueError) as error:
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, ValueError) as error:
         raise UsageError(f"{path} is no log of inspect_ai: {one_line(str(error))}") from error
 
 

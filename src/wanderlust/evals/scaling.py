@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from wanderlust.environment import Environment
-from wanderlust.errors import RubricFailure, UsageError, WanderlustError
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.evaluate import evaluate, policy_name
 from wanderlust.evals.statistics import Estimate, estimate, mean
 from wanderlust.policies.base import TokenPrices
@@ -45,7 +45,7 @@ SAMPLES_FOLDER, RESULT_FILE, PICTURE_FILE = "samples", "scaling.json", "scaling.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class ScaledSample:
     """What the curves need of a rollout."""
 
     reward: float
@@ -106,7 +106,7 @@ class ScalingReport:
         return [*dict.fromkeys(one.strategy for one in self.points)]
 
 
-def expected_best(samples: Sequence[Sample], k: int, value: Callable[[Sample], float]) -> float:
+def expected_best(samples: Sequence[ScaledSample], k: int, value: Callable[[ScaledSample], float]) -> float:
     """The reward of the one of k samples that `value` likes best, of equals the mean; over all ways to take k."""
     total, below = 0.0, 0
     for _, level in groupby(sorted(samples, key=value), key=value):
@@ -117,13 +117,13 @@ def expected_best(samples: Sequence[Sample], k: int, value: Callable[[Sample], f
     return total / comb(len(samples), k)
 
 
-def expected_majority(samples: Sequence[Sample], k: int, *, key: str) -> float:
+def expected_majority(samples: Sequence[ScaledSample], k: int, *, key: str) -> float:
     """The mean reward of the most frequent answer among k samples; of equally frequent ones the mean.
 
     Samples without an answer count only where none has one.
     """
     if comb(len(samples), k) <= MAX_SUBSETS:
-        subsets: Iterable[Sequence[Sample]] = combinations(samples, k)
+        subsets: Iterable[Sequence[ScaledSample]] = combinations(samples, k)
     else:
         rng = Random(f"majority/{key}/{k}")
         subsets = [rng.sample(samples, k) for _ in range(MAX_SUBSETS)]
@@ -131,7 +131,7 @@ def expected_majority(samples: Sequence[Sample], k: int, *, key: str) -> float:
     return fsum(values) / len(values)
 
 
-def _majority_reward(samples: Sequence[Sample]) -> float:
+def _majority_reward(samples: Sequence[ScaledSample]) -> float:
     votes = Counter(sample.answer for sample in samples if sample.answer)
     if not votes:
         return fsum(sample.reward for sample in samples) / len(samples)
@@ -145,8 +145,8 @@ def _majority_reward(samples: Sequence[Sample]) -> float:
 class _Curves:
     """Makes the points of the curves from the samples of each task."""
 
-    samples: Mapping[str, Sequence[Sample]]
-    chains: Mapping[str, Sequence[Sample]]
+    samples: Mapping[str, Sequence[ScaledSample]]
+    chains: Mapping[str, Sequence[ScaledSample]]
     """Per task, the first sample and its revisions."""
     selectors: Sequence[str]
 
@@ -287,12 +287,12 @@ class _Reader:
     first_failure: str = ""
     """Of the judge."""
 
-    async def all_samples(self, rollouts: Mapping[str, Sequence[Rollout]]) -> dict[str, list[Sample]]:
+    async def all_samples(self, rollouts: Mapping[str, Sequence[Rollout]]) -> dict[str, list[ScaledSample]]:
         """Per task one sample per rollout, all of which are scored; a task on which the judge fails is left out.
 
         Raises UsageError for a selector that scores do not have.
         """
-        found: dict[str, list[Sample]] = {}
+        found: dict[str, list[ScaledSample]] = {}
         for task, played in rollouts.items():
             try:
                 found[task] = await self._samples(played)
@@ -300,7 +300,7 @@ class _Reader:
                 self.first_failure = self.first_failure or str(failure)
         return found
 
-    async def _samples(self, rollouts: Sequence[Rollout]) -> list[Sample]:
+    async def _samples(self, rollouts: Sequence[Rollout]) -> list[ScaledSample]:
         verdicts = await self._verdicts(rollouts)
         return [self._sample(rollout, verdict) for rollout, verdict in zip(rollouts, verdicts, strict=True)]
 
@@ -316,7 +316,7 @@ class _Reader:
                 raise one
         return [one.value for one in found if isinstance(one, RewardResult)]
 
-    def _sample(self, rollout: Rollout, verdict: float | None) -> Sample:
+    def _sample(self, rollout: Rollout, verdict: float | None) -> ScaledSample:
         ((_, trajectory),) = _scored([rollout])
         score = trajectory.score
         assert score is not None
@@ -327,7 +327,7 @@ class _Reader:
         answer = (
             json.dumps(behaviour) if behaviour is not None else answer_extractor(self.env)(_last_answer(trajectory))
         )
-        return Sample(
+        return ScaledSample(
             reward=score.reward,
             answer=answer,
             tokens=sum(turn.usage.get("completion_tokens", 0) for turn in trajectory.turns),
@@ -415,7 +415,8 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
         chains = await player.revisions(groups, tasks, rounds) if rounds else {}
         whole = {id: group for id, group in groups.items() if len(_scored(group.rollouts)) == samples}
         if not whole:
-            raise UsageError("no task has all of its samples scored: there is nothing to compare")
+            errors = (one.error for group in groups.values() for one in group.rollouts if one.error)
+            raise UsageError(f"no task has all of its samples scored: {one_line(next(errors, 'none has a reward'))}")
         reader = _Reader(env=environment, names=names, judge=judge, prices=prices)
         async with open_policies([judge.policy] if judge is not None else []):
             sampled = await reader.all_samples({id: group.rollouts for id, group in whole.items()})
