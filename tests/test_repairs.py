@@ -14,7 +14,7 @@ from wanderlust.environments.repairs import (
     Repairs,
     apply_answer,
     draw_repair,
-    is_held_out,
+    is_held_out_function,
     repair_sandbox,
 )
 from wanderlust.errors import RubricFailure, SandboxFailure, UsageError
@@ -39,7 +39,7 @@ def test_held_out_functions_occur_in_no_task_of_training():
     drawn = [[draw_repair(Random(n), held_out=held_out) for n in range(300)] for held_out in (False, True)]
     train, held_out = ({repair.right for repair in part} for part in drawn)
     assert not train & held_out
-    assert all(map(is_held_out, held_out))
+    assert all(map(is_held_out_function, held_out))
     for repair in drawn[1]:
         assert len(repair.tests) == SHOWN_TESTS + HIDDEN_TESTS
         assert sum(a != b for a, b in zip(repair.right, repair.wrong, strict=True)) == 1

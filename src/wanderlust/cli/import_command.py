@@ -14,7 +14,7 @@ from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_note, print_result
 
 
-def import_command(
+def import_log_command(
     log: Path, /, *, out: Path, scorer: Annotated[str, Parameter(show_default=False)] = "", json: JsonFlag = False
 ) -> int:
     """Write a log of inspect_ai (.eval or .json) into a new folder, an evaluation like any other.

@@ -70,7 +70,7 @@ def play_command(
         name = environment_name(resolved.target)
         save_played_rollout(played, out, env=name, settings={"env": name, "policy": HUMAN_POLICY})
         print_note(f"kept in {out / STORE_FILE}")
-    print_outcome(played, json=json)
+    print_episode_end(played, json=json)
     return 1 if played.status is Status.ERROR else 0
 
 
@@ -120,7 +120,7 @@ def _read_line(prompt: str) -> str:
     return input()
 
 
-def print_outcome(played: Rollout, *, json: bool) -> None:
+def print_episode_end(played: Rollout, *, json: bool) -> None:
     """Print how an episode ended, what it left, and its rewards."""
     rewards = {t.seat: t.score.reward for t in played.trajectories if t.score is not None}
     if played.error is not None:

@@ -7,7 +7,7 @@ import sys
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import AnswerOptions, EnvironmentName, PolicyName
-from wanderlust.cli.play_command import print_outcome, task_at_position
+from wanderlust.cli.play_command import print_episode_end, task_at_position
 from wanderlust.environment import Environment
 from wanderlust.policies.resolve import open_policies, resolve_policy, resolve_seats
 from wanderlust.policies.watched import Watched
@@ -51,7 +51,7 @@ def watch_command(
         players = dict.fromkeys(resolved.env.seats, player) | resolve_seats(seats.split(), resolved.env, options)
         task = task_at_position(resolved.env, task_index, split)
         played = asyncio.run(_watch(resolved.env, task, players, seed=answer_options.seed, sample=sample))
-    print_outcome(played, json=False)
+    print_episode_end(played, json=False)
     return 1 if played.status is Status.ERROR else 0
 
 

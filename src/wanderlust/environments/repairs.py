@@ -68,7 +68,7 @@ def _report(arguments: Sequence[int], now: Sequence[int], wanted: Sequence[int])
     return f"{given}: {', '.join(wrong) or 'right'}"
 
 
-def is_held_out(function: Function) -> bool:
+def is_held_out_function(function: Function) -> bool:
     """Whether a right function belongs to the evaluation."""
     return crc32("/".join(function).encode()) % HELD_OUT_MODULUS == 0
 
@@ -98,7 +98,7 @@ def draw_repair(rng: Random, *, held_out: bool) -> Repair:
         line, instead = rng.randrange(len(right)), rng.choice(EXPRESSIONS)
         arguments = [rng.sample(range(1, 10), len(NAMES)) for _ in range(SHOWN_TESTS + HIDDEN_TESTS)]
         fails = any(_value(instead, one) != _value(right[line], one) for one in arguments[:SHOWN_TESTS])
-        if fails and is_held_out(right) == held_out:
+        if fails and is_held_out_function(right) == held_out:
             tests = tuple((one, _values(right, one)) for one in arguments)
             return Repair(right=right, line=line, instead=instead, tests=tests)
 
