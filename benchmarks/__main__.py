@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import page, results
+from benchmarks import page, results, scale
 from benchmarks.bar import Bar
 
 PREFIX = "bars_"
@@ -53,7 +53,13 @@ def measure(names: Sequence[str]) -> Iterator[Bar]:
             bars.append(bar)
             yield bar
         results.save(name, bars, seconds=time.monotonic() - began)
-        page.write_page()
+        write_pages()
+
+
+def write_pages() -> None:
+    """Write the tables of the two pages whose figures are stored results."""
+    page.write_page()
+    scale.write_page()
 
 
 def chosen(options: argparse.Namespace) -> list[str]:
@@ -74,11 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which.add_argument("--only", action="append", choices=subjects(), metavar="NAME", help=", ".join(subjects()))
     which.add_argument("--quick", action="store_true", help=f"at most half an hour: {', '.join(sorted(QUICK))}")
     which.add_argument("--slow", action="store_true", help="the others, less those that this commit has results of")
-    which.add_argument("--page", action="store_true", help="only write the tables of docs/benchmarks.md")
+    which.add_argument("--page", action="store_true", help="only write the tables of the two pages of figures")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     options = parser.parse_args(arguments)
     if options.page:
-        page.write_page()
+        write_pages()
         return 0
     measured = []
     for bar in measure(chosen(options)):

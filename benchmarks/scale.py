@@ -1,6 +1,6 @@
 """A cost model of a training step on GPUs: seconds, bytes and memory of each engine.
 
-`python -m benchmarks.scale` writes the tables of docs/scale.md.
+`python -m benchmarks --page` writes the tables of docs/scale.md.
 
 Nothing here was measured on a GPU by this project. The model has the accelerator's data-sheet figures and the shares
 that programs reach of them. One share is set by one published run (CALIBRATION); the other published runs test it.
@@ -332,7 +332,8 @@ def cell(model: Model, gpus: int, design: Design, *, driver: float) -> str:
         return step
     parts = {"sampling": step.rollout, "learning": step.update, "publishing": step.publish}
     bound = "the driver" if step.driver >= 1 else max(parts, key=lambda name: parts[name])
-    return f"{step.seconds:,.0f} s, {AGENT.tokens / step.seconds:,.0f} tokens/s, {bound}"
+    seconds = f"{step.seconds:,.0f}" if step.seconds >= 10 else f"{step.seconds:.1f}"
+    return f"{seconds} s, {AGENT.tokens / step.seconds:,.0f} tokens/s, {bound}"
 
 
 def fill(page: str, parts: Mapping[str, str]) -> str:
@@ -352,5 +353,6 @@ def measured() -> dict[str, float]:
     return {**sizes, DRIVER: five_turns / 5}
 
 
-if __name__ == "__main__":
+def write_page() -> None:
+    """Write the generated parts of docs/scale.md anew."""
     PAGE.write_text(fill(PAGE.read_text(), tables(measured())))
