@@ -11,7 +11,7 @@ SHARED := -n 2 --dist loadgroup --no-loadscope-reorder
 PAGE := src/wanderlust/studio/page/index.html
 WEB_READY := web/node_modules/.ready
 
-.PHONY: help demo test proof test-all check bars peers dist changelog clean sandbox page browser docs
+.PHONY: help demo test proof test-all check bars peers dist changelog clean sandbox containers page browser docs
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
@@ -54,7 +54,7 @@ check: $(DEVELOP)
 bars: $(DEVELOP) sandbox page browser
 	$(BIN)/python -m benchmarks --quick
 
-peers: $(DEVELOP)
+peers: $(DEVELOP) containers
 	$(BIN)/python -m benchmarks.peer
 	$(BIN)/python -m benchmarks.clients --install
 	$(BIN)/python -m benchmarks.foreign_agents
@@ -98,6 +98,12 @@ sandbox:
 	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		{ apt-get install -y -qq bubblewrap || { apt-get update -qq && apt-get install -y -qq bubblewrap; }; } \
 		>/dev/null 2>&1; } || echo "bubblewrap is missing: install your system's package of that name" >&2
+
+# Podman plays tasks whose image needs a container; tests that want it are left out without it.
+containers:
+	@command -v podman docker >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -y -qq podman runc || { apt-get update -qq && apt-get install -y -qq podman runc; }; } \
+		>/dev/null 2>&1; } || echo "podman is missing: install your system's package of that name" >&2
 
 clean:
 	rm -rf .venv build dist site web/node_modules src/wanderlust/studio/page .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from container_image import engine_with_image
 from tiers import PROOF_GROUPS
 
 FIRST = ("test_demo", "test_learning", "test_train", "test_kill", "test_cli", "test_steps", "test_ray")
@@ -20,3 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if mark is not None and (len(mark.args) != 1 or mark.args[0] not in PROOF_GROUPS):
             raise pytest.UsageError(f"{item.nodeid}: mark it proof(GROUP), where GROUP is one of {[*PROOF_GROUPS]}")
     items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Podman or Docker with the image of `container_image`; the test is left out where neither runs it."""
+    name, variables = engine_with_image()
+    if not name:
+        pytest.skip(variables)
+    for key, value in variables.items():
+        monkeypatch.setenv(key, value)
+    return name

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from tests.container_image import IMAGE
 
 from wanderlust.cli.main import main
 from wanderlust.environments.harbor import Harbor
@@ -77,6 +78,65 @@ def test_a_verifier_without_a_reward_is_a_failure_and_no_0(tmp_path):
     failed = play(Harbor(str(write(tmp_path, **{"tests/test.sh": script}))))
     assert (failed.status, failed.trajectory.score) == (Status.ERROR, None)
     assert failed.error == "us/hello: tests/test.sh wrote no reward: curl: (6) Could not resolve host"
+
+
+CONTAINER = {
+    "environment/Dockerfile": f"""\
+FROM {IMAGE}
+ENV GREETING=hello PLACE=/etc/greeting
+RUN echo made > /etc/made && true | cat
+RUN bash -c 'mkdir -p /srv/app/out && chmod 777 /srv/app/out /etc && echo ready > /srv/app/ready.txt'
+RUN echo nobody:x:65534:65534::/:/bin/sh >> /etc/passwd && true | cat
+WORKDIR /srv/app
+COPY data data
+COPY note.txt ./
+USER nobody
+""",
+    "tests/test.sh": '#!/bin/bash\n[ "$(cat out/hello.txt)" = "$WANTED" ] && [ "$(cat /etc/made)" = made ] && '
+    '[ "$(cat $PLACE)" = here ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n',
+    "solution/solve.sh": '#!/bin/bash\ncat ready.txt data/a.txt note.txt && echo "$GREETING world" > out/hello.txt\n'
+    "echo here > $PLACE\n",
+}
+"""A task whose image writes to /etc."""
+
+
+def test_a_task_is_played_in_a_container(tmp_path, engine, capfd):
+    folder = write(tmp_path, **CONTAINER)
+    with pytest.raises(UsageError, match=r"^us/hello: the image is made from .*: give engine=podman or engine=docker$"):
+        Harbor(str(folder))
+    env = Harbor(str(folder), engine=engine)
+    (task,) = env.tasks()
+    assert task.info["container"]
+    solved = asyncio.run(rollout(env, task, env.oracle(task)))
+    assert (solved.status, solved.error, solved.trajectory.score.reward) == (Status.DONE, None, 1.0)
+    assert capfd.readouterr().err.count("making the image") <= 1
+    assert play(env).trajectory.score.reward == 0.0
+    planted = (
+        "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; printf '#!/bin/bash' > /tests/test.sh; ls; id -u"
+    )
+    played = play(env, bash(planted))
+    assert played.trajectory.score.reward == 0.0
+    assert played.trajectory.messages[-2].content.startswith("data\nnote.txt\nout\nready.txt\n65534\n")
+
+
+def test_images_that_are_missing_or_fail_are_failures_and_no_0(tmp_path, engine):
+    settings = FOLDER["task.toml"].replace("[environment]\n", '[environment]\ndocker_image = "localhost/none:1"\n')
+    missing = play(Harbor(str(write(tmp_path / "a", **{"task.toml": settings})), engine=engine))
+    assert missing.trajectory.score is None
+    assert missing.error == f"us/hello: {engine} has no image localhost/none:1: run `{engine} pull localhost/none:1`"
+    broken = {"environment/Dockerfile": f"FROM {IMAGE}\nRUN bash -c 'exit 3'\n"}
+    failed = play(Harbor(str(write(tmp_path / "b", **broken)), engine=engine))
+    assert (failed.status, failed.trajectory.score) == (Status.ERROR, None)
+    assert failed.error.startswith(f"us/hello: {engine} build failed: ")
+    slow = {**broken, "environment/Dockerfile": f"FROM {IMAGE}\nRUN bash -c 'sleep 60'\n"}
+    slow["task.toml"] = FOLDER["task.toml"] + "build_timeout_sec = 2\n"
+    late = play(Harbor(str(write(tmp_path / "c", **slow)), engine=engine))
+    assert late.error == f"{engine} build took more than 2 s"
+
+
+def test_an_engine_that_is_missing_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"^engine=no-such: there is no such program"):
+        Harbor(str(write(tmp_path)), engine="no-such")
 
 
 MALFORMED = {

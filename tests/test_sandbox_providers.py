@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tests.container_image import IMAGE
 from tests.sandboxes import SMALL, bearing, token
 
 from wanderlust.errors import SandboxFailure, UsageError
@@ -22,6 +23,7 @@ from wanderlust.tools.sandbox import (
     NotIsolatedWarning,
     PythonSession,
     UnisolatedSandbox,
+    WritableContainer,
     open_sandbox,
     seccomp,
 )
@@ -228,24 +230,9 @@ def test_a_missing_engine_or_daemon_is_one_line():
             asyncio.run(ContainerSandbox.open("wanderlust-no-such-image", engine="docker"))
 
 
-def engines():
-    """Engines of this machine that answer and have an image; they are few."""
-    for engine in ("docker", "podman"):
-        if shutil.which(engine):
-            done = subprocess.run(
-                [engine, "images", "-q", "wanderlust-test"], capture_output=True, text=True, check=False
-            )
-            if done.returncode == 0 and done.stdout.strip():
-                yield engine
-
-
-def test_a_real_container():
-    engine = next(engines(), None)
-    if engine is None:
-        pytest.skip("no Docker or Podman that answers and has an image named wanderlust-test")
-
+def test_a_real_container(engine):
     async def play():
-        sandbox = await ContainerSandbox.open("wanderlust-test", SMALL, engine=engine)
+        sandbox = await ContainerSandbox.open(IMAGE, SMALL, engine=engine)
         try:
             await sandbox.write("d/file", b"one")
             fork = await sandbox.fork()
@@ -266,3 +253,38 @@ def test_a_real_container():
     assert late.reached_limit == "time"
     assert left.text.count("sleep") <= 1
     assert left.text.split()[-1] == "lo"
+
+
+def test_a_writable_container_is_forked_and_taken_back(engine):
+    async def play():
+        sandbox = await WritableContainer.open(IMAGE, SMALL, engine=engine)
+        try:
+            await sandbox.run("echo one > /etc/file")
+            fork = await sandbox.fork()
+            again = await fork.fork()
+            await sandbox.run("echo two > /etc/file")
+            await fork.run("rm /etc/file")
+            seen = [(await one.run("cat /etc/file")).text for one in (sandbox, fork, again)]
+            await sandbox.undo()
+            await fork.undo()
+            seen += [(await one.run("cat /etc/file")).text for one in (sandbox, fork)]
+            third = await sandbox.fork()
+            tags = {tag for one in (sandbox, fork, again, third) for tag in one._kept}
+            for one in (fork, again, third):
+                await one.close()
+            late = await sandbox.run("(setsid sleep 600 &); sleep 600", timeout=1)
+            left = await sandbox.run("cat /proc/[0-9]*/comm; id -u")
+            return seen, late, left.text, tags
+        finally:
+            await sandbox.close()
+
+    seen, late, left, tags = asyncio.run(play())
+    assert seen[0] == "two\n"
+    assert "No such file" in seen[1]
+    assert seen[2:] == ["one\n"] * 3
+    assert late.reached_limit == "time"
+    assert left.count("sleep") <= 1
+    assert left.endswith("\n0\n")
+    kept = subprocess.run([engine, "images", "--format", "{{.Repository}}"], capture_output=True, text=True, check=True)
+    assert len(tags) == 6
+    assert not [tag for tag in tags if tag in kept.stdout]

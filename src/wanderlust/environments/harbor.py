@@ -1,7 +1,7 @@
-"""Harbor task folders as an environment: those with a plain image in the sandbox, without containers or a network.
+"""Harbor task folders as an environment: those with a plain image in the sandbox, the others in a container.
 
-Not covered: images that need more than a plain base (see `plan_sandbox`) and verifiers that need a network. As in
-Harbor, the verifier runs in the folder that the agent leaves, so its verdict is as safe as the task's own tests.
+Not covered: verifiers that need a network. As in Harbor, the verifier runs in the folder that the agent leaves, so its
+verdict is as safe as the task's own tests.
 """
 
 from __future__ import annotations
@@ -9,21 +9,32 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import shutil
 from base64 import b64encode
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wanderlust.environment import Episode, Limits
 from wanderlust.errors import EnvironmentFailure, StopEpisode, UsageError, one_line
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.tasks.harbor import REWARD_FILES, HarborTask, SandboxPlan, plan_sandbox, read_harbor_task, read_reward
+from wanderlust.tasks.harbor import (
+    REWARD_FILES,
+    HarborTask,
+    NeedsContainer,
+    SandboxPlan,
+    plan_sandbox,
+    read_harbor_task,
+    read_reward,
+)
+from wanderlust.tasks.harbor_images import make_image
 from wanderlust.tasks.repository.package import as_archive
 from wanderlust.tasks.repository.site_folder import install_requirements
 from wanderlust.tasks.repository.suite import SUITE_BOUNDS
 from wanderlust.tools.function import ToolSource, open_toolsets
-from wanderlust.tools.sandbox import LocalSandbox, Sandbox, SandboxTools
+from wanderlust.tools.sandbox import LocalSandbox, Sandbox, SandboxBounds, SandboxTools, WritableContainer
 from wanderlust.tools.sandbox.base import MEBI
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Policy, Task, ToolCall, assistant, user
@@ -43,21 +54,43 @@ class Harbor(ToolEnvironment):
     rubric = Rubric(verified)
     prefixes = False
 
-    def __init__(self, folder: str):
-        """`folder` is one task folder, or a folder of such. Raises UsageError of one line for the first malformed."""
+    def __init__(self, folder: str, *, engine: str = ""):
+        """`folder` is one task folder, or a folder of such.
+
+        `engine` (podman or docker) plays the tasks whose image needs a container. It makes their images from their
+        Dockerfiles when they are first played, with the network that it has; ready-made images must be there already.
+
+        Raises UsageError of one line for the first malformed folder, and for a container without an engine.
+        """
         super().__init__()
+        if engine and shutil.which(engine) is None:
+            raise UsageError(f"engine={engine}: there is no such program; podman or docker makes containers")
         top = Path(folder)
         places = [top] if (top / "task.toml").exists() else sorted(p.parent for p in top.glob("*/task.toml"))
         if not places:
             raise UsageError(f"{folder} has no task.toml, and no folder in it has one")
         found = [read_harbor_task(place) for place in places]
-        self._by_id = {task.name: (task, plan_sandbox(task)) for task in found}
+        self._engine = engine
+        self._by_id = {task.name: (task, self._plan(task)) for task in found}
         self._sites: dict[tuple[str, ...], dict[str, bytes]] = {}
+
+    def _plan(self, task: HarborTask) -> SandboxPlan | None:
+        """What the sandbox does in the image's place; None where a container plays the task."""
+        try:
+            return plan_sandbox(task)
+        except NeedsContainer as error:
+            if not self._engine:
+                raise UsageError(f"{error}: give engine=podman or engine=docker") from error
+            return None
 
     def tasks(self, split: str = "train") -> list[Task]:
         """All tasks, the same in every split: hold out what you need to."""
         return [
-            Task(id=name, prompt=(user(task.instruction),), info={"differences": list(plan.differences)})
+            Task(
+                id=name,
+                prompt=(user(task.instruction),),
+                info={"differences": list(plan.differences) if plan else [], "container": plan is None},
+            )
             for name, (task, plan) in self._by_id.items()
         ]
 
@@ -84,25 +117,33 @@ class Harbor(ToolEnvironment):
             seconds=max(task.agent_seconds, task.verifier_seconds),
             output=64 << 10,
         )
-        variables = {**plan.variables, "PYTHONPATH": SITE_PLACE}
-        sandbox = await LocalSandbox.open(bounds, places=plan.places, env=variables)
+        place = await self._open(task, plan, bounds)
         try:
-            await self._lay_out(sandbox, plan)
+            await (self._lay_out(place.sandbox, plan) if plan else make_folders(place, task))
             try:
                 async with asyncio.timeout(task.agent_seconds):
-                    own = _Shell(sandbox, plan)
-                    sources: list[ToolSource] = [own.bash]
+                    sources: list[ToolSource] = [_Shell(place).bash]
                     async with open_toolsets(sources, episode) as tools:
                         await self.converse(episode, tools)
             except TimeoutError as error:
-                episode.state["harbor_reward"] = await self._verify(sandbox, task, plan)
+                episode.state["harbor_reward"] = await verify(place, task)
                 raise StopEpisode("agent_seconds") from error
             except StopEpisode:
-                episode.state["harbor_reward"] = await self._verify(sandbox, task, plan)
+                episode.state["harbor_reward"] = await verify(place, task)
                 raise
-            episode.state["harbor_reward"] = await self._verify(sandbox, task, plan)
+            episode.state["harbor_reward"] = await verify(place, task)
         finally:
-            await sandbox.close()
+            await place.sandbox.close()
+
+    async def _open(self, task: HarborTask, plan: SandboxPlan | None, bounds: SandboxBounds) -> Place:
+        """This machine's sandbox, or a container of the task's image, which is made where it is missing."""
+        if plan:
+            variables = {**plan.variables, "PYTHONPATH": SITE_PLACE}
+            return Place(await LocalSandbox.open(bounds, places=plan.places, env=variables), plan.workdir)
+        image = await asyncio.to_thread(make_image, task, self._engine)
+        container = await WritableContainer.open(image.name, bounds, engine=self._engine)
+        container.user = image.user
+        return Place(container, image.workdir, task.variables)
 
     async def _lay_out(self, sandbox: Sandbox, plan: SandboxPlan) -> None:
         if plan.requirements and plan.requirements not in self._sites:
@@ -115,33 +156,73 @@ class Harbor(ToolEnvironment):
             if ran.code:
                 raise EnvironmentFailure(f"RUN {one_line(command, 60)}: {one_line(ran.text) or ran.code}")
 
-    async def _verify(self, sandbox: LocalSandbox, task: HarborTask, plan: SandboxPlan) -> float:
-        """Run tests/test.sh over a fork of what the agent left. Raises EnvironmentFailure where it writes no reward."""
-        fork = await sandbox.fork()
-        try:
-            await fork.run(["sh", "-c", "rm -rf /tests/* /logs/verifier/*; mkdir -p /logs/verifier"])
-            await _put(fork, {f"/tests/{name}": data for name, data in task.tests.items()})
-            words = [f"{name}={value}" for name, value in task.verifier_variables.items()]
-            command = ["env", "-C", plan.workdir, *words, "bash", "/tests/test.sh"]
-            ran = await fork.run(command, timeout=task.verifier_seconds)
-            for name in REWARD_FILES:
-                found = await fork.run(["head", "-c", "65536", name])
-                if not found.code:
-                    try:
-                        return read_reward(name, found.stdout)
-                    except UsageError as error:
-                        raise EnvironmentFailure(f"{task.name}: {error}") from error
-            last = one_line(ran.text.strip().rpartition("\n")[2]) or ran.reached_limit or f"exit status {ran.code}"
-            raise EnvironmentFailure(f"{task.name}: tests/test.sh wrote no reward: {last}")
-        finally:
-            await fork.close()
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a task is played."""
+
+    sandbox: LocalSandbox | WritableContainer
+    workdir: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Those that the sandbox has not anyway."""
+
+
+@contextmanager
+def as_root(sandbox: Sandbox) -> Iterator[None]:
+    """Commands of a container run as its root meanwhile; the sandbox of this machine has none."""
+    if not isinstance(sandbox, WritableContainer):
+        yield
+        return
+    before, sandbox.user = sandbox.user, "0:0"
+    try:
+        yield
+    finally:
+        sandbox.user = before
+
+
+async def make_folders(place: Place, task: HarborTask) -> None:
+    """Make the folders of agent and verifier in a container."""
+    made = f"/logs/verifier /logs/agent /tests /solution {shlex.quote(place.workdir)}"
+    with as_root(place.sandbox):
+        ran = await place.sandbox.run(f"mkdir -p {made} && chmod 777 /logs /logs/* /solution")
+    if ran.code:
+        raise EnvironmentFailure(f"{task.name}: the container has no folders: {one_line(ran.text)}")
+
+
+async def verify(place: Place, task: HarborTask) -> float:
+    """Run tests/test.sh over a fork of what the agent left. Raises EnvironmentFailure where it writes no reward."""
+    fork = await place.sandbox.fork()
+    try:
+        with as_root(fork):
+            return await _reward(fork, place, task)
+    finally:
+        await fork.close()
+
+
+async def _reward(sandbox: Sandbox, place: Place, task: HarborTask) -> float:
+    await sandbox.run(["sh", "-c", "rm -rf /tests/* /logs/verifier/*; mkdir -p /logs/verifier"])
+    await _put(sandbox, {f"/tests/{name}": data for name, data in task.tests.items()})
+    words = [f"{name}={value}" for name, value in {**place.variables, **task.verifier_variables}.items()]
+    command = ["env", "-C", place.workdir, *words, "bash", "/tests/test.sh"]
+    ran = await sandbox.run(command, timeout=task.verifier_seconds)
+    for name in REWARD_FILES:
+        found = await sandbox.run(["head", "-c", "65536", name])
+        if not found.code:
+            try:
+                return read_reward(name, found.stdout)
+            except UsageError as error:
+                raise EnvironmentFailure(f"{task.name}: {error}") from error
+    last = one_line(ran.text.strip().rpartition("\n")[2]) or ran.reached_limit or f"exit status {ran.code}"
+    raise EnvironmentFailure(f"{task.name}: tests/test.sh wrote no reward: {last}")
 
 
 class _Shell:
     """A shell in the task's folder."""
 
-    def __init__(self, sandbox: Sandbox, plan: SandboxPlan):
-        self._tools, self._plan = SandboxTools(sandbox), plan
+    def __init__(self, place: Place):
+        self._tools = SandboxTools(place.sandbox)
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in place.variables.items())
+        self._before = f"{exports}cd {shlex.quote(place.workdir)}\n"
 
     async def bash(self, command: str) -> str:
         """Run a command in bash, in the task's folder; files stay, variables and processes do not.
@@ -149,7 +230,7 @@ class _Shell:
         Args:
             command: The command line or script.
         """
-        return await self._tools.bash(f"cd {self._plan.workdir}\n{command}")
+        return await self._tools.bash(f"{self._before}{command}")
 
 
 async def _put(sandbox: Sandbox, files: Mapping[str, bytes]) -> None:

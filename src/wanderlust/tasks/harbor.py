@@ -39,6 +39,7 @@ _NO_EFFECT = frozenset({"LABEL", "EXPOSE", "MAINTAINER", "STOPSIGNAL", "SHELL", 
 class HarborTask:
     """One task folder."""
 
+    folder: Path
     name: str
     instruction: str
     environment: Mapping[str, bytes]
@@ -47,6 +48,7 @@ class HarborTask:
     solution: Mapping[str, bytes] = field(default_factory=dict)
     agent_seconds: float = DEFAULT_SECONDS
     verifier_seconds: float = DEFAULT_SECONDS
+    build_seconds: float = DEFAULT_SECONDS
     cpus: float | None = None
     memory_mb: int | None = None
     storage_mb: int | None = None
@@ -79,7 +81,7 @@ class SandboxPlan:
 
 
 class NeedsContainer(UsageError):
-    """A task whose image is more than a plain base: the container provider plays it."""
+    """A task whose image is more than a plain base: `harbor` plays it in a container, with `engine`."""
 
 
 def read_harbor_task(folder: Path) -> HarborTask:
@@ -116,6 +118,7 @@ def _read(folder: Path) -> HarborTask:
         raise UsageError("no instruction.md, or an empty one")
     name = _section(config, "task").get("name") or folder.resolve().name
     return HarborTask(
+        folder=folder,
         name=str(name),
         instruction=instruction.read_text("utf-8", "replace"),
         environment=files,
@@ -123,6 +126,7 @@ def _read(folder: Path) -> HarborTask:
         solution=_files(folder / "solution"),
         agent_seconds=_number(agent, "timeout_sec", DEFAULT_SECONDS),
         verifier_seconds=_number(verifier, "timeout_sec", DEFAULT_SECONDS),
+        build_seconds=_number(environment, "build_timeout_sec", DEFAULT_SECONDS),
         cpus=_optional(environment, "cpus"),
         memory_mb=_megabytes(environment, "memory"),
         storage_mb=_megabytes(environment, "storage"),

@@ -249,10 +249,9 @@ class _PackageMining:
             tasks, tried = await self._find_tasks(base, suite, before)
         finally:
             await base.close()
-        if not tasks:
-            why = f"none of {tried} changes breaks between 1 and {_most(suite, options)} tests"
-            none = f"no module can be changed; {len(suite.copies)} are readable elsewhere in the sandbox"
-            raise NotMineable("no tasks", why if tried else none)
+        why = f"none of {tried} changes breaks between 1 and {_most(suite, options)} tests"
+        if not tried:
+            why = f"no module can be changed; {len(suite.copies)} are readable elsewhere in the sandbox"
         record = PackageRecord(
             package=package.label,
             digest=package.digest,
@@ -260,11 +259,14 @@ class _PackageMining:
             licence_text=licence_text(package.files),
             requirements=tuple(requirements),
             known=suite.known,
+            state="mined" if tasks else "no tasks",
+            why="" if tasks else why,
             notes=suite.notes,
             suite_seconds=round(suite.seconds, 2),
             tried=tried,
         )
-        self.progress(f"{package.label}: {len(tasks)} tasks of {tried} changes tried")
+        said = f"{len(tasks)} tasks of {tried} changes tried" if tasks else f"no tasks: {why}"
+        self.progress(f"{package.label}: {said}")
         return record, tasks
 
     def _candidates(self, suite: _Suite) -> Iterator[Edit]:

@@ -45,7 +45,7 @@ from pathlib import Path
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.sandbox.base import NotIsolatedWarning, Result, Sandbox, SandboxBounds
 from wanderlust.tools.sandbox.bubblewrap import LocalSandbox
-from wanderlust.tools.sandbox.docker import ContainerSandbox
+from wanderlust.tools.sandbox.docker import ContainerSandbox, WritableContainer
 from wanderlust.tools.sandbox.python_session import Cell, PythonSession, SandboxTools
 from wanderlust.tools.sandbox.unsandboxed import UnisolatedSandbox
 
@@ -85,5 +85,6 @@ __all__ = [
     "SandboxBounds",
     "SandboxTools",
     "UnisolatedSandbox",
+    "WritableContainer",
     "open_sandbox",
 ]

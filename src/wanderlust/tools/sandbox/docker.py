@@ -5,7 +5,8 @@ new privileges, and folders in memory of bounded size. A command that is ended e
 container, sessions included. Tried with Podman 4.3, rootless, with runc.
 
 Not covered: faults of the engine, which isolates; with Podman the number of files; with rootless Podman over control
-groups of version 1 (it says so on its standard error) the bounds of memory and processes.
+groups of version 1 (it says so on its standard error) the bounds of memory and of each container's processes; in a
+`WritableContainer` the sum of what is written.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
@@ -32,35 +34,53 @@ from wanderlust.tools.sandbox.base import (
 from wanderlust.tools.sandbox.bubblewrap import command_words
 from wanderlust.tools.sandbox.overlay import AGENT_UID
 
+_WAIT = "while :; do sleep 2147483647 & wait $!; [ $? = 137 ] || exit; done"
+"""The first process of a container in which commands are root: what ends all processes does not end this one."""
 ENGINE_TIMEOUT_SECONDS = 120.0
 """Seconds for one request to the engine."""
-_AS_AGENT = f"--user={AGENT_UID}:{AGENT_UID}"
+MAX_SANDBOXES = 64
+"""So many containers are one user's; their processes are bounded in common, where an engine bounds no container's."""
+_AGENT = f"{AGENT_UID}:{AGENT_UID}"
 """Commands run as the agent; the container's first process is root without capabilities, so they cannot end it."""
+_ROOT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
+"""What root may in a writable container: to install and to change owners, inside."""
 _ARCHIVE = (  # without the folder itself, whose mode the agent must not set
     f"cd {bubblewrap.SANDBOX_FOLDER} && find . -mindepth 1 -print0 | tar --null --no-recursion -T - -cf -"
 )
 _ENGINE_VARIABLES = (
     *("HOME", "PATH", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"),
+    *("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF"),
 )
 """Environment variables of the engine's client; none of them goes inside."""
 
 
-def build_run_arguments(image: str, bounds: SandboxBounds, *, engine: str = "docker") -> list[str]:
+def build_run_arguments(
+    image: str, bounds: SandboxBounds, *, engine: str = "docker", writable: bool = False
+) -> list[str]:
     """The engine's arguments that start a container which waits for commands.
 
-    Podman knows no bound of a folder's entries, so there `bounds.entries` does not hold.
+    Podman knows no bound of a folder's entries, so there `bounds.entries` does not hold. `writable` containers have the
+    image's own file system and folder in place of /work in memory, and root has the usual rights inside.
     """
     entries = "" if os.path.basename(engine) == "podman" else f",nr_inodes={bounds.entries}"
     folder = f"rw,exec,nosuid,nodev,size={bounds.disk}{entries},mode=1777"
+    in_memory = [
+        "--init",
+        *("--read-only", f"--workdir={bubblewrap.SANDBOX_FOLDER}", f"--env=HOME={bubblewrap.SANDBOX_FOLDER}"),
+        *("--tmpfs", f"{bubblewrap.SANDBOX_FOLDER}:{folder}", "--tmpfs", f"/tmp:{folder}"),
+    ]
     return [
-        *("run", "--detach", "--rm", "--init", "--pull=never", "--network=none", "--read-only", "--cap-drop=ALL"),
+        *("run", "--detach", "--rm", "--pull=never", "--stop-signal=SIGKILL", "--network=none", "--cap-drop=ALL"),
         *("--security-opt=no-new-privileges", "--user=0:0", "--hostname=sandbox", "--ipc=private"),
         *(f"--memory={bounds.memory + bounds.disk}", f"--memory-swap={bounds.memory + bounds.disk}"),
         *(f"--pids-limit={bounds.processes}", f"--ulimit=nofile={bounds.files}", "--ulimit=core=0"),
-        *(f"--ulimit=fsize={bounds.disk}", f"--shm-size={bounds.disk}", f"--workdir={bubblewrap.SANDBOX_FOLDER}"),
-        *("--tmpfs", f"{bubblewrap.SANDBOX_FOLDER}:{folder}", "--tmpfs", f"/tmp:{folder}"),
-        f"--env=HOME={bubblewrap.SANDBOX_FOLDER}",
-        *("--entrypoint=sleep", image, "2147483647"),
+        *(
+            f"--ulimit=nproc={MAX_SANDBOXES * bounds.processes}",
+            f"--ulimit=fsize={bounds.disk}",
+            f"--shm-size={bounds.disk}",
+        ),
+        *((f"--cap-add={name}" for name in _ROOT_CAPABILITIES) if writable else in_memory),
+        *(("--entrypoint=sh", image, "-c", _WAIT) if writable else ("--entrypoint=sleep", image, "2147483647")),
     ]
 
 
@@ -68,15 +88,18 @@ class ContainerSandbox:
     """A waiting container in which commands run. `fork` and `undo` copy the folder as an archive."""
 
     isolated: ClassVar[bool] = True
+    writable: ClassVar[bool] = False
 
     def __init__(self, image: str, bounds: SandboxBounds, *, engine: str, name: str):
         self.image, self.bounds, self.engine, self.name = image, bounds, engine, name
+        self.user = _AGENT
+        """As whom commands run: a user of the image, or numbers."""
         self._pristine = b""
         self._started: list[Child] = []
         self._closed = False
 
     @classmethod
-    async def open(cls, image: str, bounds: SandboxBounds | None = None, *, engine: str = "docker") -> ContainerSandbox:
+    async def open(cls, image: str, bounds: SandboxBounds | None = None, *, engine: str = "docker") -> Self:
         """Start a container of `image`, which must exist already: nothing is downloaded.
 
         Raises SandboxFailure in one line where the engine, its daemon or the image is missing.
@@ -84,7 +107,8 @@ class ContainerSandbox:
         if shutil.which(engine) is None:
             raise SandboxFailure(f"{engine!r} is not installed")
         bounds = bounds or SandboxBounds()
-        name = await run_engine_command(engine, build_run_arguments(image, bounds, engine=engine))
+        words = build_run_arguments(image, bounds, engine=engine, writable=cls.writable)
+        name = await run_engine_command(engine, words)
         return cls(image, bounds, engine=engine, name=name.decode().strip())
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
@@ -107,13 +131,13 @@ class ContainerSandbox:
     async def _sweep(self) -> None:
         """End all processes in the container besides its own first one."""
         kill = ["sh", "-c", "kill -KILL -1 2>/dev/null; true"]
-        await run_engine_command(self.engine, ["exec", _AS_AGENT, self.name, *kill])
+        await run_engine_command(self.engine, ["exec", f"--user={self.user}", self.name, *kill])
 
     def _spawn(self, argv: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> Child:
         if self._closed:
             raise UsageError("this sandbox is closed")
         named = [f"--env={name}={value}" for name, value in variables.items()]
-        words = [self.engine, "exec", "--interactive", _AS_AGENT, *named, self.name, *argv]
+        words = [self.engine, "exec", "--interactive", f"--user={self.user}", *named, self.name, *argv]
         return Child(words, env=engine_environment())
 
     async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
@@ -141,11 +165,11 @@ class ContainerSandbox:
         """As `Sandbox.get` says."""
         await bubblewrap.get_sandbox_folder(self._run, target, path, limit=self.bounds.disk if limit is None else limit)
 
-    async def fork(self) -> ContainerSandbox:
+    async def fork(self) -> Self:
         """As `Sandbox.fork` says; ends what was started."""
         await self._rest()
         archive = await self._in(["sh", "-c", _ARCHIVE])
-        other = await ContainerSandbox.open(self.image, self.bounds, engine=self.engine)
+        other = await type(self).open(self.image, self.bounds, engine=self.engine)
         self._pristine = other._pristine = archive
         await other._unpack()
         return other
@@ -162,7 +186,10 @@ class ContainerSandbox:
 
     async def _in(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
         return await run_engine_command(
-            self.engine, ["exec", "--interactive", _AS_AGENT, self.name, *argv], stdin, most=2 * self.bounds.disk
+            self.engine,
+            ["exec", "--interactive", f"--user={self.user}", self.name, *argv],
+            stdin,
+            most=2 * self.bounds.disk,
         )
 
     async def _rest(self) -> None:
@@ -175,6 +202,47 @@ class ContainerSandbox:
             self._closed = True
             await end_all(self._started)
             await run_engine_command(self.engine, ["rm", "--force", self.name])
+
+
+class WritableContainer(ContainerSandbox):
+    """A container whose whole file system can be written, by root or by `user`; forks are images of the engine.
+
+    Paths of `read`, `write`, `put` and `get` lie in the image's own folder. What is written is bounded by file, not in
+    its sum.
+    """
+
+    writable: ClassVar[bool] = True
+
+    def __init__(self, image: str, bounds: SandboxBounds, *, engine: str, name: str):
+        super().__init__(image, bounds, engine=engine, name=name)
+        self.user = "0:0"
+        self._kept: list[str] = []
+        """Images to come back to, the newest last; the engine deletes one when nobody has a name for it."""
+
+    async def fork(self) -> Self:
+        """As `Sandbox.fork` says; ends what was started."""
+        await self._rest()
+        mine, others = (f"wanderlust-fork-{token_hex(8)}" for _ in range(2))
+        await run_engine_command(self.engine, ["commit", self.name, mine])
+        self._kept.append(mine)
+        await run_engine_command(self.engine, ["tag", mine, others])
+        other = await type(self).open(others, self.bounds, engine=self.engine)
+        other._kept, other.user = [others], self.user
+        return other
+
+    async def undo(self) -> None:
+        """As `Sandbox.undo` says; ends what was started."""
+        await end_all(self._started)
+        fresh = await type(self).open(self._kept[-1] if self._kept else self.image, self.bounds, engine=self.engine)
+        await run_engine_command(self.engine, ["rm", "--force", self.name])
+        self.name = fresh.name
+
+    async def close(self) -> None:
+        """As `Sandbox.close` says."""
+        if not self._closed:
+            await super().close()
+            if self._kept:
+                await run_engine_command(self.engine, ["rmi", *self._kept])
 
 
 def engine_environment() -> dict[str, str]:
