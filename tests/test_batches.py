@@ -1,4 +1,4 @@
-"""Evaluation by the batch APIs of OpenAI and Anthropic, against a server that does what their references say."""
+"""Evaluation by the batch APIs of OpenAI, Anthropic and Google, against a server that follows their references."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
 from wanderlust.types import Task, user
 
 SERVER = Path(__file__).parent / "servers" / "batches.py"
-NAMES = ["openai", "anthropic"]
+NAMES = {
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
+    "google": ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"),
+}
 
 
 @pytest.fixture
@@ -35,9 +39,9 @@ def provider(monkeypatch):
         monkeypatch.setattr(module, name, value)
     with subprocess.Popen([sys.executable, SERVER], stdout=subprocess.PIPE, text=True) as process:
         url = f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        for name in NAMES:
-            monkeypatch.setenv(f"{name.upper()}_BASE_URL", url + ("/v1" if name == "openai" else ""))
-            monkeypatch.setenv(f"{name.upper()}_API_KEY", "k")
+        for name, (url_variable, key_variable) in NAMES.items():
+            monkeypatch.setenv(url_variable, url + ("/v1" if name == "openai" else ""))
+            monkeypatch.setenv(key_variable, "k")
 
         def policy(name):
             return resolve_judge_policy(f"{name}/m", PolicyOptions(batch=True, concurrency=64)).policy
@@ -130,12 +134,29 @@ def test_a_batch_under_way_is_cancelled_with_the_run(provider, monkeypatch):
 
     for name in NAMES:
         asyncio.run(go(name))
-    assert len([one for one in log() if "cancelled" in one]) == 2
+    assert len([one for one in log() if "cancelled" in one]) == len(NAMES)
 
 
-def test_what_has_no_batches_says_so(monkeypatch):
-    monkeypatch.setenv("GEMINI_API_KEY", "k")
-    with pytest.raises(UsageError, match="no batches over the API of google: leave --batch out"):
-        resolve_judge_policy("google/m", PolicyOptions(batch=True))
+def test_a_large_batch_is_sent_in_parts(provider, monkeypatch):
+    monkeypatch.setattr(batches.GeminiBatches, "max_bytes", 700)
+    policy, log = provider
+    report = evaluate_sync(TwoTurns(), policy("google"))
+    assert (report.scored, report.failed) == (12, 0)
+    assert len([one for one in log() if "google" in one]) > 4
+
+
+def test_results_that_are_too_few_are_every_requests_failure(provider):
+    policy, _ = provider
+
+    async def go():
+        async with policy("google") as asked:
+            return await asyncio.gather(
+                *(asked.complete([user(text)], key=text) for text in ("short", "other")), return_exceptions=True
+            )
+
+    assert all("1 results for 2 requests" in str(error) for error in asyncio.run(go()))
+
+
+def test_what_has_no_batches_says_so():
     with pytest.raises(UsageError, match="leave --cache and --batch out"):
         resolve_judge_policy("smollm2", PolicyOptions(batch=True))

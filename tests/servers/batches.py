@@ -1,4 +1,4 @@
-"""The batch APIs of OpenAI and Anthropic, as documented, over a model that repeats the last message; prints its port.
+"""The batch APIs of OpenAI, Anthropic and Google over a model that repeats the last message; prints its port.
 
 A question with "wrong" in it is refused, one with "late" expires, and a batch takes three looks. `GET /log` tells what
 was asked.
@@ -112,6 +112,43 @@ async def results_anthropic(request):
     return web.Response(text="\n".join(lines))
 
 
+async def create_google(request):
+    model, _, verb = request.match_info["verb"].partition(":")
+    assert (model, verb, request.headers["x-goog-api-key"]) == ("m", "batchGenerateContent", "k")
+    requests = (await request.json())["batch"]["inputConfig"]["requests"]["requests"]
+    BATCHES[name := new_id("b")] = {"looks": 0, "requests": requests}
+    LOG.append({"google": len(requests)})
+    return web.json_response({"name": f"batches/{name}", "metadata": {"state": "BATCH_STATE_PENDING"}})
+
+
+async def look_google(request):
+    name = request.match_info["id"]
+    batch = BATCHES[name]
+    batch["looks"] += 1
+    if batch["looks"] < LOOKS:
+        return web.json_response({"name": f"batches/{name}", "metadata": {"state": "BATCH_STATE_RUNNING"}})
+    items = []
+    for one in batch["requests"]:
+        text = one["request"]["contents"][-1]["parts"][-1]["text"]
+        if "late" in text:
+            items.append({"error": {"code": 4, "message": "expired"}})
+        elif "wrong" in text:
+            items.append({"error": {"code": 3, "message": "not allowed"}})
+        elif "short" not in text:
+            content = {"role": "model", "parts": [{"text": f"heard {text}"}]}
+            usage = {"promptTokenCount": 1, "candidatesTokenCount": 1}
+            candidates = [{"content": content, "finishReason": "STOP"}]
+            items.append({"response": {"candidates": candidates, "usageMetadata": usage}})
+    output = {"inlinedResponses": {"inlinedResponses": items}}
+    state = {"name": f"batches/{name}", "done": True, "metadata": {"state": "BATCH_STATE_SUCCEEDED"}}
+    return web.json_response(state | {"response": output})
+
+
+async def cancel_google(request):
+    LOG.append({"cancelled": request.match_info["id"]})
+    return web.json_response({})
+
+
 async def cancel(request):
     LOG.append({"cancelled": request.match_info["id"]})
     return web.json_response({"id": request.match_info["id"], "status": "cancelling", "processing_status": "canceling"})
@@ -134,6 +171,9 @@ async def serve():
             web.get("/v1/messages/batches/{id}", look_anthropic),
             web.get("/v1/messages/batches/{id}/results", results_anthropic),
             web.post("/v1/messages/batches/{id}/cancel", cancel),
+            web.post(r"/v1beta/models/{verb}", create_google),
+            web.get(r"/v1beta/batches/{id:\w+}", look_google),
+            web.post(r"/v1beta/batches/{id:\w+}:cancel", cancel_google),
             web.get("/log", log),
         ]
     )

@@ -3,7 +3,8 @@
 Requests that come together are one batch. A turn takes as long as its batch, minutes to a day, so play many rollouts at
 once. A batch that is under way when the process ends is cancelled, as far as the provider still can.
 
-Sources: OpenAI's API reference, `/files` and `/batches`; Anthropic's, `/v1/messages/batches`.
+Sources: OpenAI's API reference, `/files` and `/batches`; Anthropic's, `/v1/messages/batches`; Google's,
+`models.batchGenerateContent`, with requests in the call itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from yarl import URL
 from wanderlust.errors import one_line
 from wanderlust.policies.anthropic_messages import AnthropicMessages
 from wanderlust.policies.endpoint import AnswerT, Call, Endpoint, Fault, HttpConnection, parse_http_answer, safe_url
+from wanderlust.policies.gemini_content import GeminiContent
 from wanderlust.policies.refusals import Refusal
 
 GATHER_SECONDS = 2.0
@@ -59,6 +61,9 @@ Named = tuple[str, _Result]
 
 class BatchApi(ABC):
     """How a provider takes batches."""
+
+    max_bytes: ClassVar[int] = 100 << 20
+    """A batch is sent before its requests have more bytes than this."""
 
     def __init__(self, session: aiohttp.ClientSession, url: URL):
         """`url` is the one that single requests are posted to."""
@@ -207,6 +212,93 @@ class AnthropicBatches(BatchApi):
         return line.custom_id, _Result(status, error)
 
 
+class _GeminiItem(msgspec.Struct):
+    response: msgspec.Raw = msgspec.Raw(b"")
+    error: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _GeminiItems(msgspec.Struct, rename="camel"):
+    inlined_responses: list[_GeminiItem] = []
+
+
+class _GeminiOutput(msgspec.Struct, rename="camel"):
+    inlined_responses: _GeminiItems | None = None
+
+
+class _GeminiState(msgspec.Struct):
+    state: str = ""
+    output: _GeminiOutput | None = None
+
+
+class _GeminiBatch(msgspec.Struct):
+    name: str
+    done: bool = False
+    metadata: _GeminiState = msgspec.field(default_factory=_GeminiState)
+    response: _GeminiOutput | None = None
+    error: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _GeminiError(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+_GRPC_HTTP = {3: 400, 5: 404, 7: 403, 8: 429, 9: 400, 11: 400, 16: 401}
+"""HTTP statuses of the status codes in Google's errors; others are 503."""
+
+
+class GeminiBatches(BatchApi):
+    """Batches of `generateContent`. Results come in the order of the requests."""
+
+    max_bytes = 16 << 20
+
+    def __init__(self, session: aiohttp.ClientSession, url: URL):
+        super().__init__(session, url)
+        self._ids: dict[str, list[str]] = {}
+
+    async def submit(self, bodies: Mapping[str, msgspec.Raw]) -> str:
+        """As `BatchApi`."""
+        requests = [{"request": body, "metadata": {"key": id}} for id, body in bodies.items()]
+        batch = {"displayName": "wander", "inputConfig": {"requests": {"requests": requests}}}
+        url = self.url.with_name(self.url.name.replace(":generateContent", ":batchGenerateContent"))
+        answer = await self.call("POST", url, data=msgspec.json.encode({"batch": batch}))
+        name = msgspec.json.decode(answer, type=_GeminiBatch).name
+        self._ids[name] = list(bodies)
+        return name
+
+    async def look(self, batch: str) -> list[Named] | None:
+        """As `BatchApi`. Raises _BatchLost for one that failed, expired or was cancelled as a whole."""
+        state = msgspec.json.decode(await self.call("GET", self._place(batch)), type=_GeminiBatch)
+        ended = ("_SUCCEEDED", "_FAILED", "_CANCELLED", "_EXPIRED")
+        if not state.done and not state.metadata.state.endswith(ended):
+            return None
+        output = state.response or state.metadata.output
+        if output is None or output.inlined_responses is None:
+            what = state.metadata.state or "ended without results"
+            raise _BatchLost(f"{one_line(batch)}: {one_line(what)}: {one_line(bytes(state.error).decode())}")
+        items = output.inlined_responses.inlined_responses
+        ids = self._ids.pop(batch)
+        if len(items) != len(ids):
+            raise _BatchLost(f"{one_line(batch)} has {len(items)} results for {len(ids)} requests")
+        return [(id, self._result(item)) for id, item in zip(ids, items, strict=True)]
+
+    async def cancel(self, batch: str) -> None:
+        """As `BatchApi`."""
+        place = self._place(batch)
+        await self.call("POST", place.with_name(f"{place.name}:cancel"))
+
+    def _place(self, batch: str) -> URL:
+        """Below the base URL, whatever the name is: the key goes to no other address."""
+        return self.url.parent.parent / "batches" / batch.removeprefix("batches/").replace("/", "_")
+
+    def _result(self, item: _GeminiItem) -> _Result:
+        if item.response:
+            return _Result(200, bytes(item.response))
+        error = msgspec.json.decode(bytes(item.error) or b"{}", type=_GeminiError)
+        status = error.code if error.code >= 400 else _GRPC_HTTP.get(error.code, 503)
+        return _Result(status, msgspec.json.encode({"error": {"message": error.message}}))
+
+
 @dataclass(slots=True)
 class _Waiting:
     body: bytes
@@ -248,8 +340,14 @@ class BatchQueue:
         while known < len(self._waiting) < MAX_BATCH_REQUESTS:
             known = len(self._waiting)
             await asyncio.sleep(GATHER_SECONDS)
-        batch, self._waiting, self._gathering = self._waiting, [], False
-        self._start(self._play([entry for entry in batch if not entry.done.done()]))
+        waiting, self._waiting, self._gathering = self._waiting, [], False
+        batch: list[_Waiting] = []
+        for entry in (entry for entry in waiting if not entry.done.done()):
+            if batch and sum(len(one.body) for one in batch) + len(entry.body) > self._api.max_bytes:
+                self._start(self._play(batch))
+                batch = []
+            batch.append(entry)
+        self._start(self._play(batch))
 
     async def _play(self, entries: Sequence[_Waiting]) -> None:
         """Send a batch and hand out its answers; what goes wrong is every request's fault that has no answer yet."""
@@ -325,3 +423,9 @@ class BatchedAnthropicMessages(_Batched, AnthropicMessages):
     """Anthropic's messages, asked by batches."""
 
     batch_api = AnthropicBatches
+
+
+class BatchedGemini(_Batched, GeminiContent):
+    """Google's `generateContent`, asked by batches."""
+
+    batch_api = GeminiBatches

@@ -224,15 +224,13 @@ def _remote(name: str, options: PolicyOptions) -> ResolvedPolicy | None:
 def _endpoint(api: Api, url: str, model: str, *, key: str | None, options: PolicyOptions) -> Policy:
     """The policy over one of the APIs."""
     from wanderlust.policies.anthropic_messages import AnthropicMessages
-    from wanderlust.policies.batches import BatchedAnthropicMessages, BatchedEndpoint
+    from wanderlust.policies.batches import BatchedAnthropicMessages, BatchedEndpoint, BatchedGemini
     from wanderlust.policies.endpoint import Endpoint
     from wanderlust.policies.gemini_content import GeminiContent
 
     kinds: Mapping[Api, Any] = {"chat": Endpoint, "anthropic": AnthropicMessages, "google": GeminiContent}
     if options.batch:
-        kinds = {"chat": BatchedEndpoint, "anthropic": BatchedAnthropicMessages}
-        if api not in kinds:
-            raise UsageError(f"there are no batches over the API of {api}: leave --batch out")
+        kinds = {"chat": BatchedEndpoint, "anthropic": BatchedAnthropicMessages, "google": BatchedGemini}
     names = ("temperature", "max_tokens", "concurrency", "extra_body", "headers")
     policy: Policy = kinds[api](url, model, api_key=key, **{name: getattr(options, name) for name in names})
     return policy if options.cache is None else CachedPolicy(policy, AnswerCache(options.cache))
