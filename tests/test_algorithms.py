@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
@@ -14,11 +15,12 @@ import torch
 from toys import TOKENIZER, Lesson, Twice, fresh, teacher
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import UsageError
+from wanderlust.policies.checkpoints import resolve_start
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.training import losses
 from wanderlust.training.advantages import assign_advantages, kl_to_reference
-from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages
+from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, least_group_size
 from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
 from wanderlust.training.algorithms.imitation import BestOfNImitation
 from wanderlust.training.algorithms.per_turn import PerTurn, rewards_to_go, turn_rewards
@@ -33,6 +35,7 @@ from wanderlust.training.gradient import Gradient, combine
 from wanderlust.training.group_source import bind_algorithm
 from wanderlust.training.losses import KL, token_losses
 from wanderlust.training.models import Scorer, make_context
+from wanderlust.training.setup import validate_config
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
 
@@ -286,3 +289,25 @@ def test_failed_rollouts_get_no_credit(name: str) -> None:
     samples, gradient = learnt_from(replica, groups)
     assert samples == []
     assert gradient.empty
+
+
+def test_algorithms_that_compare_rollouts_want_groups_of_two() -> None:
+    alone = {name for name, one in ALGORITHMS.items() if least_group_size(one) == 1}
+    assert alone == {
+        *("reinforce", "reinforce++", "ppo", "self-play"),
+        *("best-of-n", "sft", "distill", "distill-off-policy"),
+    }
+    settings = TrainConfig(env="brief-wordle", policy="fresh", group_size=1, algorithm="grpo")
+    with pytest.raises(UsageError, match=r"^the algorithm grpo compares the rollouts of a task: set group_size to 2"):
+        validate_config(settings)
+    validate_config(settings.replace(algorithm="reinforce"))
+
+
+def test_fresh_and_smollm2_are_names_unless_a_run_or_checkpoint_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fresh").mkdir()
+    assert resolve_start("fresh") == "fresh"
+    (tmp_path / "fresh/config.json").write_text("{}")
+    assert resolve_start("fresh") == str(tmp_path / "fresh")

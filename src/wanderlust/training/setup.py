@@ -24,7 +24,7 @@ from wanderlust.policies.vllm_servers import no_server_program
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import choose_tasks, find_faulty_tasks, iter_tasks
-from wanderlust.training.algorithms.base import HasRolloutPolicy
+from wanderlust.training.algorithms.base import HasRolloutPolicy, least_group_size
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import LOCKED_TASKS
 from wanderlust.training.config import RayCluster, TrainConfig
@@ -215,6 +215,11 @@ def validate_config(config: TrainConfig) -> None:
             raise UsageError("label-free rewards compare the rollouts of a task: set group_size to 2 or more")
         if config.teacher:
             raise UsageError("set `label_estimator` or `teacher`, not both")
+    if config.group_size < least_group_size(method) and config.steps:
+        raise UsageError(
+            f"the algorithm {config.algorithm} compares the rollouts of a task: set group_size to 2 or more, or take "
+            "an algorithm without a baseline, like reinforce"
+        )
     check_players(config, env)
     if config.policy != FRESH_POLICY:
         folder = checkpoint_folder(config.policy)

@@ -110,3 +110,16 @@ def set_token_advantages(trajectory: Trajectory, values: Sequence[float]) -> Non
     rest = iter(values)
     trajectory.advantages = [[next(rest) for _ in range(count)] for count in tokens_per_turn(trajectory)]
     trajectory.advantage = sum(values) / len(values) if values else 0.0
+
+
+def least_group_size(algorithm: Algorithm) -> int:
+    """2 where credit is a comparison of a task's rollouts, so that a group of one teaches nothing; else 1.
+
+    An algorithm says so by `compares_rollouts`, or by its `advantage`, which is then 0 for a single reward.
+    """
+    advantage = getattr(algorithm, "advantage", None)
+    try:
+        compares = advantage is not None and not any(advantage([1.0]))
+    except ValueError:
+        compares = True
+    return 2 if compares or getattr(algorithm, "compares_rollouts", False) else 1

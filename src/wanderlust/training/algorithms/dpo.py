@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import exp
-from typing import Self
+from typing import ClassVar, Self
 
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
@@ -24,6 +24,7 @@ class Preference:
     reference are scored on the sampled ids.
     """
 
+    compares_rollouts: ClassVar[bool] = True
     beta: float = 0.1
     loss: PolicyLoss = losses.DPO_LOSS
     reference: Scorer | None = None

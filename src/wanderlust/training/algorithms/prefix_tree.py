@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import ClassVar
 
 from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.training import losses
@@ -27,6 +28,7 @@ class PrefixTree:
     instead (self-imitation, arXiv 1806.05635).
     """
 
+    compares_rollouts: ClassVar[bool] = True
     siblings: int = 3
     floor: float = 0.1
     loss: PolicyLoss = losses.CISPO_LOSS
