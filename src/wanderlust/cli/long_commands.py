@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 
 from wanderlust.cli.output import print_note
-from wanderlust.errors import WanderlustError
+from wanderlust.errors import UsageError, WanderlustError
 from wanderlust.runner.control import SIGNALS
 from wanderlust.runner.progress import Progress
 from wanderlust.store.run_folder import CONFIG_FILE, open_folder
@@ -63,7 +63,8 @@ def stoppable(farewell: Callable[[], str]) -> Iterator[Progress]:
 
 @contextmanager
 def resumable(folder: Path, resume_command: str) -> Iterator[Progress]:
-    """Like `stoppable`, for a run that `resume_command` resumes; the command is printed whatever stops the run."""
+    """Like `stoppable`, for a run that `resume_command` resumes; the command is printed whatever stops the run, but for
+    a usage error, which says itself what to do."""
 
     def farewell() -> str:
         exists = (folder / CONFIG_FILE).is_file()
@@ -75,9 +76,9 @@ def resumable(folder: Path, resume_command: str) -> Iterator[Progress]:
     with stoppable(farewell) as progress:
         try:
             yield progress
-        except WanderlustError:
+        except WanderlustError as error:
             progress.close()
-            run = open_folder(folder)
+            run = None if isinstance(error, UsageError) else open_folder(folder)  # the same call would fail again
             if run is not None and not run.finished:
                 print_note(f"resume the run with: {resume_command}")
             raise
