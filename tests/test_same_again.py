@@ -151,6 +151,7 @@ def test_every_ready_made_environment_has_a_player():
         "are",
         "graded",
         "harbor",
+        "proofs",
         "repository",
     }  # they play somebody's files
 

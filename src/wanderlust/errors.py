@@ -33,6 +33,8 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                 ActionFailed            an app of a world refused
                 WrongArguments          the arguments do not fit the schema
             NotMineable                 a package that repository tasks cannot be made of
+            MetamathError               a Metamath database or proof that is wrong
+            SatError                    a formula, model or refutation that is wrong
             EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
             SamplerGapError             sampler and trainer disagree about probabilities

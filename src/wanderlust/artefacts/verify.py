@@ -1,0 +1,48 @@
+"""The checkers by kind, and the verification of stored artefacts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wanderlust.artefacts.contract import ArtefactFile, Checker, Finding, Verdict, read_artefact
+from wanderlust.artefacts.metamath import MetamathChecker
+from wanderlust.artefacts.sat import SatChecker
+from wanderlust.errors import UsageError, nearest_names
+
+CHECKERS: Mapping[str, Checker] = {one.kind: one for one in (MetamathChecker(), SatChecker())}
+"""Checkers by the kind of statement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A stored artefact, checked again."""
+
+    file: ArtefactFile
+    verdict: Verdict
+    findings: list[Finding]
+    """What the validator says of the statement."""
+
+
+def checker_of(kind: str) -> Checker:
+    """The checker of a kind. Raises UsageError, with the nearest ones."""
+    if kind not in CHECKERS:
+        raise UsageError(f"no checker of {kind[:40]!r}; {nearest_names(kind, [*CHECKERS], kind='checkers')}")
+    return CHECKERS[kind]
+
+
+def verify_artefact(path: Path | str) -> Verified:
+    """Check a stored artefact again, from its file alone.
+
+    Raises UsageError of one line for a file that is none, and for a kind that there is no checker of.
+
+    Example:
+        >>> verify_artefact("proof.json").verdict.valid
+        True
+    """
+    file = read_artefact(Path(path))
+    checker = checker_of(file.statement.kind)
+    return Verified(
+        file=file, verdict=checker.check(file.statement, file.artefact), findings=checker.validate(file.statement)
+    )
