@@ -11,7 +11,7 @@ SHARED := -n 2 --dist loadgroup --no-loadscope-reorder
 PAGE := src/wanderlust/studio/page/index.html
 WEB_READY := web/node_modules/.ready
 
-.PHONY: help demo test proof test-all check bars peers dist changelog clean sandbox containers page browser docs
+.PHONY: help demo test proof test-all check bars peers dist changelog clean sandbox containers provers page browser docs
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
@@ -54,7 +54,7 @@ check: $(DEVELOP)
 bars: $(DEVELOP) sandbox page browser
 	$(BIN)/python -m benchmarks --quick
 
-peers: $(DEVELOP) containers
+peers: $(DEVELOP) containers provers
 	$(BIN)/python -m benchmarks.peer
 	$(BIN)/python -m benchmarks.clients --install
 	$(BIN)/python -m benchmarks.foreign_agents
@@ -104,6 +104,13 @@ containers:
 	@command -v podman docker >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		{ apt-get install -y -qq podman runc || { apt-get update -qq && apt-get install -y -qq podman runc; }; } \
 		>/dev/null 2>&1; } || echo "podman is missing: install your system's package of that name" >&2
+
+# Metamath and its databases: the checker of proofs is compared with them.
+provers:
+	@command -v metamath >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -y -qq metamath metamath-databases || { apt-get update -qq && \
+		apt-get install -y -qq metamath metamath-databases; }; } >/dev/null 2>&1; } \
+		|| echo "metamath is missing: install your system's packages metamath and metamath-databases" >&2
 
 clean:
 	rm -rf .venv build dist site web/node_modules src/wanderlust/studio/page .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
