@@ -7,6 +7,7 @@ Debian's `metamath` as well: only one that it refuses counts. `make peers` insta
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import tempfile
@@ -17,10 +18,13 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.bar import Bar
+from benchmarks.contracts import changed, contracts, is_as_right
 from wanderlust.artefacts.contract import Statement
 from wanderlust.artefacts.metamath import MetamathChecker, verify_proof
 from wanderlust.artefacts.metamath_database import Assertion, Database, MetamathError
+from wanderlust.artefacts.programs import ProgramChecker, mutants, read_contract
 from wanderlust.artefacts.sat import SatChecker
+from wanderlust.artefacts.small_python import ProgramError, parse_program
 from wanderlust.environments.proofs import Proofs
 
 FOLDER = Path("/usr/share/metamath/databases")
@@ -141,6 +145,36 @@ def settled(rng: Random) -> tuple[int, int, int, int]:
     return wrong, tried, refused, right
 
 
+def planted() -> tuple[int, int, int, int]:
+    """Spoilt contracts found and planted; sound ones with a finding, and how many."""
+    checker, found, wrong, alarms, sound = ProgramChecker(), 0, 0, 0, 0
+    for text, program in contracts().values():
+        original = read_contract(text)
+        for one in dict.fromkeys([text, *changed(text)]):
+            findings = checker.validate(Statement(kind="program", text=one, given={"reference": program}))
+            if is_as_right(one, original, program):
+                sound, alarms = sound + 1, alarms + bool(findings)
+            else:
+                wrong, found = wrong + 1, found + bool(findings)
+    return found, wrong, alarms, sound
+
+
+def spoilt_programs() -> tuple[int, int]:
+    """Mutants of right programs that are accepted although a case has another result, and how many such there are."""
+    checker, accepted, total = ProgramChecker(), 0, 0
+    for text, program in contracts().values():
+        contract = read_contract(text)
+        for one in mutants(parse_program(program)):
+            try:
+                breaks = any(not contract.allows(case, one.run(case)) for case in contract.cases)
+            except ProgramError:
+                breaks = True
+            if breaks:
+                total += 1
+                accepted += checker.check(Statement(kind="program", text=text), ast.unparse(one.node)).valid
+    return accepted, total
+
+
 def bars() -> Iterator[Bar]:
     """Sound artefacts that are refused, and spoilt ones that are accepted."""
     rng = Random("artefacts")
@@ -172,3 +206,18 @@ def bars() -> Iterator[Bar]:
     yield Bar(
         name="right models and refutations refused", figure=100 * refused / right, bar=0.1, aim=0.0, unit="%", note=note
     )
+    accepted, total = spoilt_programs()
+    note = f"{total:,} mutants of {len(contracts())} right programs"
+    yield Bar(name="wrong programs accepted", figure=accepted, bar=0.0, aim=0.0, note=note)
+    found, wrong, alarms, sound = planted()
+    yield Bar(
+        name="spoilt contracts found by the validator",
+        figure=100 * found / wrong,
+        bar=95.0,
+        aim=98.0,
+        unit="%",
+        better="higher",
+        note=f"{found} of {wrong}",
+    )
+    note = f"{alarms} of {sound}"
+    yield Bar(name="sound contracts with a finding", figure=100 * alarms / sound, bar=3.0, aim=0.0, unit="%", note=note)

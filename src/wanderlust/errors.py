@@ -34,6 +34,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                 WrongArguments          the arguments do not fit the schema
             NotMineable                 a package that repository tasks cannot be made of
             MetamathError               a Metamath database or proof that is wrong
+            ProgramError                a program or contract that is wrong
             SatError                    a formula, model or refutation that is wrong
             EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
@@ -48,6 +49,9 @@ All errors and warnings of the package (a test holds this list; indented ones ar
         _BatchRefused                   an HTTP status in the place of a batch
         _StepLimitReached               ends a search
         _MomentReached                  ends a replay
+        _Return                         a return in a program of the small Python
+        _Break                          a break there
+        _Continue                       a continue there
         ValueError
             LiteralParseError           text that is no list of calls with literal arguments
         Warning

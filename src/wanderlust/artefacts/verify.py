@@ -8,10 +8,11 @@ from pathlib import Path
 
 from wanderlust.artefacts.contract import ArtefactFile, Checker, Finding, Verdict, read_artefact
 from wanderlust.artefacts.metamath import MetamathChecker
+from wanderlust.artefacts.programs import ProgramChecker
 from wanderlust.artefacts.sat import SatChecker
 from wanderlust.errors import UsageError, nearest_names
 
-CHECKERS: Mapping[str, Checker] = {one.kind: one for one in (MetamathChecker(), SatChecker())}
+CHECKERS: Mapping[str, Checker] = {one.kind: one for one in (MetamathChecker(), SatChecker(), ProgramChecker())}
 """Checkers by the kind of statement."""
 
 
