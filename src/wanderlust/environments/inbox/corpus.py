@@ -292,7 +292,7 @@ class _Writer:
 
     def stated(self, fact: Fact, word: str, *, hidden: bool) -> str:
         """A fact as a sentence; `hidden` leaves the topic's word to the subject."""
-        key = "instalment" if fact.part else fact.attribute
+        key: str = "instalment" if fact.part else fact.attribute
         if fact.moved:
             key = f"{key}.moved"
         elif hidden and not fact.part:

@@ -7,6 +7,7 @@ of them the answer is another or none. Quotes and forwarded copies count as the 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,10 @@ from functools import partial
 from random import Random
 from typing import TypeAlias
 
-from wanderlust.environments.inbox.corpus import Corpus, Statement
+from wanderlust.environments.inbox.corpus import Corpus, InboxPlan, Statement
 from wanderlust.environments.inbox.language import (
     ATTRIBUTES,
     MONTHS,
-    WORD_ODDS,
     Attribute,
     Part,
     bare_answer,
@@ -130,24 +130,24 @@ def is_verified(ledger: Ledger, query: Query) -> bool:
     )
 
 
-def make_questions(
-    corpus: Corpus, *, count: int, seed: int, wordings: Part, held_out_kinds: bool = False
-) -> list[Question]:
-    """At most `count` verified questions of a corpus, by the shares of their kinds; equal arguments, equal questions."""
-    rng, ledger = Random(f"questions/{seed}/{wordings}/{held_out_kinds}"), Ledger(corpus.ledger)
+def make_questions(corpus: Corpus, plan: InboxPlan, *, count: int, held_out_kinds: bool = False) -> list[Question]:
+    """At most `count` verified questions of a plan's corpus, by the shares of their kinds; always the same ones."""
+    rng, ledger = Random(f"questions/{plan.name}/{held_out_kinds}"), Ledger(corpus.ledger)
+    texts = {mail.id: set(re.findall("[a-z]+", f"{mail.subject} {mail.new_text}".lower())) for mail in corpus.mails}
     pools: dict[str, list[Query]] = defaultdict(list)
     for query in _candidates(corpus, ledger, rng):
         pools[query.kind].append(query)
     shares = dict.fromkeys(HELD_OUT_KINDS, 0.5) if held_out_kinds else KIND_SHARES
-    made = []
+    made: list[Question] = []
     for kind, share in shares.items():
         pool = pools[kind]
         rng.shuffle(pool)
         for query in pool[: round(count * share)]:
             answer, sources = ledger.resolve(query)
-            text = _worded(query, ledger, rng=rng, wordings=wordings)
-            name = f"{kind}-{len(made)}"
-            made.append(Question(id=name, text=text, kind=kind, answer=answer, sources=tuple(sources)))
+            said = set[str]().union(*(texts[mail] for mail in sources))
+            if (text := _worded(query, ledger, said=said, rng=rng, wordings=plan.wordings)) is not None:
+                name = f"{kind}-{len(made)}"
+                made.append(Question(id=name, text=text, kind=kind, answer=answer, sources=tuple(sources)))
     rng.shuffle(made)
     return made
 
@@ -158,11 +158,9 @@ def _candidates(corpus: Corpus, ledger: Ledger, rng: Random) -> Iterator[Query]:
         months = sorted({one.month for one in lines})
         for attribute in ATTRIBUTES:
             yield from _of_key(ledger, Query(kind="lookup", attribute=attribute, topic=topic, person=person), months)
-        if len({one.word for one in lines}) == 1 and len({one.occasion for one in lines}) == 1:
-            stated = {one.attribute for one in lines}
-            missing = [one for one in ATTRIBUTES if one not in stated]
-            if missing:
-                yield Query(kind="unanswerable", attribute=rng.choice(missing), topic=topic, person=person)
+        missing = [one for one in ATTRIBUTES if one not in {line.attribute for line in lines}]
+        if len({one.occasion for one in lines}) == 1 and missing:
+            yield Query(kind="unanswerable", attribute=rng.choice(missing), topic=topic, person=person)
     for (topic, month), lines in list(ledger.by_month.items()):
         if len({one.occasion for one in lines}) == 1:
             for attribute in ATTRIBUTES:
@@ -205,11 +203,13 @@ def _is_replaced(ledger: Ledger, query: Query) -> bool:
     return any(one.moved for lines in ledger.by_key.values() for one in lines if one.mail in sources)
 
 
-def _worded(query: Query, ledger: Ledger, *, rng: Random, wordings: Part) -> str:
-    """The question in words; the topic's word is none of its mails, but where topic and month are all that is named."""
-    key = {"sum": "ask.sum", "hop": f"ask.{query.attribute}.hop"}.get(
-        query.kind.split("-")[0], f"ask.{query.attribute}"
-    )
+def _worded(query: Query, ledger: Ledger, *, said: set[str], rng: Random, wordings: Part) -> str | None:
+    """The question in words; None where all words for its topic stand in its mails, which say `said`.
+
+    Where topic and month are all that is named, the topic's word is that of the mails.
+    """
+    base = query.kind.partition("-")[0]
+    key = {"sum": "ask.sum", "hop": f"ask.{query.attribute}.hop"}.get(base, f"ask.{query.attribute}")
     if query.kind in ("month", "topic"):
         sentences: Sequence[str] = phrases(f"train.{key}.{query.kind}")
     else:
@@ -217,13 +217,10 @@ def _worded(query: Query, ledger: Ledger, *, rng: Random, wordings: Part) -> str
     if query.kind == "topic":
         word = ledger.by_month[query.topic, query.month][0].word
     else:
-        lines = ledger.by_key.get((query.person, query.topic), [])
-        used = {one.word for one in lines if query.month in (0, one.month)}
-        if query.kind.startswith("hop"):
-            who = _latest(lines, "who")[0].rpartition(" ")[2]
-            used |= {one.word for one in ledger.by_key.get((who, query.topic), [])}
-        words = topics()[query.topic]
-        unused = [one for one in words if one not in used]
-        word = rng.choice(unused) if unused else rng.choices(words, cum_weights=WORD_ODDS)[0]
+        used = said or {one.word for one in ledger.by_key.get((query.person, query.topic), [])}
+        words = [one for one in topics()[query.topic] if one not in used]
+        if not words:
+            return None
+        word = rng.choice(words)
     month = MONTHS[query.month - 1] if query.month else ""
     return rng.choice(sentences).format(c=word, p=query.person, m=month)
