@@ -13,16 +13,22 @@ MAX_TAG_CHARS = 4_000
 MAX_QUOTE_DEPTH = 8
 _NAME = re.compile(r"/?[A-Za-z][A-Za-z0-9:-]{0,30}")
 _SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
-_HIDDEN = re.compile(r"(?i)display\s{0,5}:\s{0,5}none|visibility\s{0,5}:\s{0,5}hidden|font-size\s{0,5}:\s{0,5}0(?![.\d])")
-_DROPPED = frozenset(
-    "script style head title template noscript object svg math select textarea iframe video audio".split()
+_HIDDEN = re.compile(
+    r"(?i)display\s{0,5}:\s{0,5}none|visibility\s{0,5}:\s{0,5}hidden|font-size\s{0,5}:\s{0,5}0(?![.\d])"
 )
-_BLOCKS = frozenset(
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_DROPPED = _names("script style head title template noscript object svg math select textarea iframe video audio")
+_BLOCKS = _names(
     "address article aside blockquote body center dd div dl dt fieldset figure footer form h1 h2 h3 h4 h5 h6 header hr "
-    "html li main nav ol p pre section table tbody tfoot thead tr ul".split()
+    "html li main nav ol p pre section table tbody tfoot thead tr ul"
 )
-_PARAGRAPHS = frozenset("p h1 h2 h3 h4 h5 h6 ul ol table blockquote pre".split())
-_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_PARAGRAPHS = _names("p h1 h2 h3 h4 h5 h6 ul ol table blockquote pre")
+_VOID = _names("area base br col embed hr img input link meta param source track wbr")
 _LINK_SCHEMES = ("http://", "https://", "mailto:", "tel:")
 
 

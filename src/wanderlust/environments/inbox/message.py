@@ -16,6 +16,7 @@ from email.errors import CloseBoundaryNotFoundDefect, HeaderParseError, StartBou
 from email.header import decode_header
 from email.message import Message as EmailMessage
 from email.utils import getaddresses, parsedate_tz
+from typing import Any
 
 from wanderlust.environments.inbox.markup import html_text
 from wanderlust.environments.inbox.sources import LINE_BYTES, MAX_PART_BYTES, RawMessage
@@ -180,7 +181,7 @@ class _Parser:
         with boundary(MessageUnreadable):
             name = part.get_filename() or ""
         if not name and part.get_content_type() == "message/rfc822":
-            inner = part.get_payload()
+            inner: Any = part.get_payload()
             subject = inner[0].get("subject", "") if isinstance(inner, list) and inner else ""
             name = f"{self._decoded(_bounded(subject, MAX_HEADER_CHARS)) or 'message'}.eml"
         return _one_line(self._decoded(_bounded(name, MAX_HEADER_CHARS)), MAX_NAME_CHARS)

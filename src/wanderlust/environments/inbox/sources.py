@@ -93,7 +93,7 @@ def _folder(path: Path, depth: int) -> Iterator[RawMessage | LeftOut]:
 
 
 def _file(path: Path) -> Iterator[RawMessage | LeftOut]:
-    with path.open("rb", opener=_open_regular) as file:
+    with open(path, "rb", opener=_open_regular) as file:
         kind = _kind(file, path)
         if not kind:
             yield LeftOut(place=str(path), reason="no mail" if os.fstat(file.fileno()).st_size else "an empty file")
