@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from email.utils import format_datetime
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,8 @@ UNKNOWN_SENDER = "unknown@invalid"
 NO_DATE = "1970-01-01T00:00:00"
 """Date of a mail that has none anywhere."""
 
+_BYTES = re.compile("[\udc80-\udcff]")
+"""Bytes beyond ASCII in a header, as the standard library hands them over."""
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _REFUSED_CODECS = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem"})
 """Codecs of Python that are no charset of mail, or that hostile text makes slow."""
@@ -84,9 +87,12 @@ class _Parser:
     def __init__(self, raw: RawMessage):
         self.raw, self.repairs = raw, [*raw.repairs]
         self.mail: EmailMessage = message_from_bytes(raw.data)
+        self._headers = defaultdict[str, list[str]](list)
+        for name, value in self.mail.raw_items():
+            self._headers[name.lower()].append(str(value))
 
     def parse(self) -> ParsedMessage:
-        if not any(self.mail[name] for name in ("from", "date", "subject", "message-id", "to", "received")):
+        if not any(self._headers[name] for name in ("from", "date", "subject", "message-id", "to", "received")):
             raise MessageUnreadable("no header of a mail")
         froms = self._people("from", "sender", "return-path")
         to, cc = self._people("to", "resent-to"), self._people("cc")
@@ -116,25 +122,34 @@ class _Parser:
 
     def _header(self, name: str) -> str:
         """A header, decoded; empty where there is none."""
-        return self._decoded(_bounded(self.mail.get(name, ""), MAX_HEADER_CHARS))
+        return self._decoded(self._raw(name, MAX_HEADER_CHARS))
+
+    def _raw(self, name: str, limit: int) -> str:
+        return next(iter(self._headers[name]), "")[:limit]
 
     def _decoded(self, value: str) -> str:
         """A header's text with its encoded words decoded."""
+        if _BYTES.search(value):
+            value = self._decode(value.encode("utf-8", "surrogateescape"), "")
         if "=?" not in value:
-            return self._decode(value.encode("ascii", "surrogateescape"), "") if not value.isascii() else value
+            return value
         try:
             pieces: Sequence[tuple[bytes | str, str | None]] = decode_header(value)
         except (HeaderParseError, ValueError):
             self._mend("a header with a broken encoded word")
             return value
-        return "".join(
-            piece if isinstance(piece, str) else self._decode(piece, charset or "") for piece, charset in pieces
-        )
+        return "".join(self._piece(piece, charset) for piece, charset in pieces)
+
+    def _piece(self, piece: bytes | str, charset: str | None) -> str:
+        """A piece of a header; the standard library escapes what stands between encoded words."""
+        if isinstance(piece, str):
+            return piece
+        return self._decode(piece, charset) if charset else piece.decode("raw_unicode_escape", "replace")
 
     def _people(self, *names: str) -> list[tuple[str, str]]:
         """Display names and addresses of the first of these headers that has any; each address once."""
         for name in names:
-            values = [_bounded(value, 10 * MAX_HEADER_CHARS) for value in self.mail.get_all(name, [])[:20]]
+            values = [value[: 10 * MAX_HEADER_CHARS] for value in self._headers[name][:20]]
             found = dict[str, str]()
             for shown, address in getaddresses([_flat(value) for value in values])[:MAX_ADDRESSES]:
                 plain = _plain_address(address)
@@ -145,7 +160,7 @@ class _Parser:
         return []
 
     def _references(self) -> tuple[str, ...]:
-        earlier = _MESSAGE_ID.findall(_bounded(self.mail.get("references", ""), 10 * MAX_HEADER_CHARS))
+        earlier = _MESSAGE_ID.findall(self._raw("references", 10 * MAX_HEADER_CHARS))
         answered = _MESSAGE_ID.findall(self._header("in-reply-to"))[:1]
         return tuple(dict.fromkeys([*(one for one in earlier if one not in answered), *answered]))[-MAX_REFERENCES:]
 
@@ -153,7 +168,7 @@ class _Parser:
         """The date in UTC; that of its transport where its own is broken."""
         if date := _parsed_date(self._header("date")):
             return date
-        received = [_bounded(value, MAX_HEADER_CHARS).rpartition(";")[2] for value in self.mail.get_all("received", [])]
+        received = [value[:MAX_HEADER_CHARS].rpartition(";")[2] for value in self._headers["received"]]
         for other in (*received, self.raw.envelope.partition(" ")[2].partition(" ")[2]):
             if date := _parsed_date(other):
                 self._mend("no date, or a broken one: that of its transport was taken")
@@ -178,13 +193,16 @@ class _Parser:
         return texts, tuple(dict.fromkeys(attachments[:MAX_ATTACHMENTS]))
 
     def _file_name(self, part: EmailMessage) -> str:
-        with boundary(MessageUnreadable):
-            name = part.get_filename() or ""
+        try:
+            with boundary(MessageUnreadable):
+                name = part.get_filename() or ""
+        except MessageUnreadable:
+            name = ""
         if not name and part.get_content_type() == "message/rfc822":
             inner: Any = part.get_payload()
-            subject = inner[0].get("subject", "") if isinstance(inner, list) and inner else ""
-            name = f"{self._decoded(_bounded(subject, MAX_HEADER_CHARS)) or 'message'}.eml"
-        return _one_line(self._decoded(_bounded(name, MAX_HEADER_CHARS)), MAX_NAME_CHARS)
+            subject = str(inner[0].get("subject", "")) if isinstance(inner, list) and inner else ""
+            name = f"{self._decoded(subject[:MAX_HEADER_CHARS]) or 'message'}.eml"
+        return _one_line(self._decoded(name[:MAX_HEADER_CHARS]), MAX_NAME_CHARS)
 
     def _part_text(self, part: EmailMessage) -> str:
         payload = part.get_payload(decode=True)
@@ -276,10 +294,6 @@ def _parsed_date(text: str) -> str:
     except (ValueError, OverflowError):
         return ""
     return moment.strftime("%Y-%m-%dT%H:%M:%S") if 1971 <= moment.year <= 2100 else ""
-
-
-def _bounded(value: object, limit: int) -> str:
-    return str(value)[:limit]
 
 
 def _flat(value: str) -> str:

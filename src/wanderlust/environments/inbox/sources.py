@@ -26,7 +26,7 @@ MAX_FOLDER_DEPTH = 64
 SNIFFED_LINES = 100
 """Lines at the beginning of a file in which the headers of a message are looked for."""
 
-_SEPARATOR = re.compile(rb"From (?:\S+ .*\d\d?:\d\d.*\d{4}|\S+@\S+\s*$|-?\s*$|- )")
+_SEPARATOR = re.compile(rb"From (?:\S+ .*\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b.*\d:\d\d|\S+@\S+\s*$|-?\s*$|- )")
 _DATED_SEPARATOR = re.compile(rb"From \S+ +(?:\w{3},? ){1,2} *\d{1,2} +\d\d:\d\d.*\d{4}")
 _HEADER = re.compile(rb"[!-9;-~]+:")
 _KNOWN_HEADER = re.compile(rb"(?i)(?:from|date|subject|message-id|received|return-path|delivered-to|to):")
@@ -122,10 +122,12 @@ def _kind(file: IO[bytes], path: Path) -> str:
             first = b""
             continue
         known += bool(_KNOWN_HEADER.match(line))
+    if not first:
+        return ""
     if path.suffix.lower() in (".mbox", ".mbx"):
         return "mbox"
     if path.suffix.lower() == ".eml":
-        return "single" if first else ""
+        return "single"
     return "single" if known >= 2 and _HEADER.match(first) else ""
 
 
