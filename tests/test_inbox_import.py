@@ -301,7 +301,7 @@ def test_broken_mboxes(tmp_path):
     consistent(report)
     assert report.mails == 3
     assert report.left_out == {"text before the first message of an mbox": 2}
-    assert report.mended["mbox without a blank line between messages"] == 1
+    assert report.mended["mbox without a blank line between messages"] == 2
 
 
 def test_a_sentence_that_begins_with_from_splits_no_message(tmp_path):
