@@ -111,11 +111,13 @@ class Corpus:
     people: tuple[Person, ...]
     mails: list[Mail] = field(default_factory=list)
     ledger: list[Statement] = field(default_factory=list)
+    firms: dict[str, str] = field(default_factory=dict)
+    """Display names of firms by address."""
 
     @property
     def names(self) -> dict[str, str]:
         """Display names by address."""
-        return {one.address: one.name for one in (self.owner, *self.people)}
+        return {one.address: one.name for one in (self.owner, *self.people)} | self.firms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +206,7 @@ def _occasion(
     """An occasion that states these attributes in one or two mails, and may replace one later."""
 
     def fact(attribute: Attribute, *, moved: bool = False) -> Fact:
-        value = draws.one(people).name if attribute == "who" else draws.value(attribute)
+        value = draws.other(people, person).name if attribute == "who" else draws.value(attribute)
         return Fact(attribute=attribute, value=value, moved=moved)
 
     facts = [fact(one) for one in attributes]
@@ -229,7 +231,7 @@ def _instalments(draws: Draws) -> tuple[tuple[Fact, ...], ...]:
 
 def _referral(person: Person, topic: int, month: int, *, people: Sequence[Person], draws: Draws) -> Iterator[Occasion]:
     """Somebody names another person for a topic, and that person states a value of it."""
-    other = draws.one([one for one in people if one is not person])
+    other = draws.other(people, person)
     who = Fact(attribute="who", value=other.name)
     yield Occasion(person=person, topic=topic, month=month, stages=((who,),))
     attribute = draws.one(ATTRIBUTES[:3])
@@ -337,6 +339,7 @@ class _Writer:
         subject = draws.filler("news.subject", firm=firm, m=MONTHS[month - 1])
         address = f"news@{firm.lower().replace(' ', '-')}.example"
         sender = Person(first=firm, last="", circles=(), address=address)
+        self.corpus.firms[address] = firm
         thread = self.open_thread(subject, month=month, other=sender)
         sentences = [draws.filler("news") for _ in range(8 + draws.below(82))]
         thread.write(sender, sentences, attachments=("offers.pdf",) if draws.random() < 0.3 else ())

@@ -105,6 +105,7 @@ class InboxTools:
     def search_emails(
         self,
         keywords: list[str],
+        *,
         from_addr: str = "",
         to_addr: str = "",
         sent_after: str = "",

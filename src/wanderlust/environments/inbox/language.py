@@ -115,6 +115,12 @@ class Draws:
         """One of the choices."""
         return choices[int(self.random() * len(choices))]
 
+    def other(self, choices: Sequence[T], left_out: T) -> T:
+        """One of the choices, but for one."""
+        while (drawn := self.one(choices)) is left_out:
+            pass
+        return drawn
+
     def below(self, count: int) -> int:
         """A number from 0 to below `count`."""
         return int(self.random() * count)

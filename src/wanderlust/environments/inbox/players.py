@@ -8,8 +8,8 @@ first. It knows the forms of the four kinds of values.
 | `closed-book` | reads nothing; gives the commonest answer of training to such a question |
 | `silent` | always says that it does not know |
 | `bm25` | the best mail by all words of the question, and the value in it that stands nearest to the question's words |
-| `reread` | the ten best mails of the person and month that the question names, its words and then those of the best mail; the newest value |
-| `thesaurus` | `reread` with words that it has learnt from the questions of training and the mails that answer them |
+| `reread` | the newest value in the ten best mails of the person and month that the question names |
+| `thesaurus` | `reread` with related words, learnt from the questions of training and the mails that answer them |
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ READ_MAILS = 10
 MIN_PAIRS = 2
 """Times that a word of questions and one of mails stood together, at least, to count as related."""
 RELATED_WORDS = 3
+COMMON_SHARE = 0.05
+"""A word in a larger share of mails than this is related to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,10 @@ def best_mail(inbox: InboxFile, question: str) -> Given:
 
 
 def reread(inbox: InboxFile, question: str, *, related: Mapping[str, Sequence[str]] | None = None) -> Given:
-    """The newest value in the mails that fit, searched by the question's words and then by those of the best mail."""
+    """The newest value in the mails of the question's person and month that have its words, or related ones.
+
+    Where no mail has them, the newest value in that person's newest mails.
+    """
     attribute, words = asked_attribute(question), content_words(question)
     sender = next((word for word in words if inbox.ranked([], sender=word) or _is_name(inbox, word)), "")
     month = next((n for n, name in enumerate(MONTHS, 1) if name.lower() in words), 0)
@@ -146,13 +151,13 @@ def _of_month(hits: Iterable[Hit], month: int) -> list[Hit]:
 def value_in(mail: Mail, attribute: Attribute, words: Sequence[str], *, inbox: InboxFile, strict: bool = False) -> str:
     """The value of the kind in the mail's sentence that has most of the words; `strict`: the topic has to be named."""
     names = set(inbox.names.values()) if attribute == "who" else set()
-    best, most = "", -1
-    heading = set(re.findall(r"[a-z]+", mail.subject.lower()))
+    best, most = "", 0 if strict else -1
+    titled = bool(set(words) & set(re.findall(r"[a-z]+", mail.subject.lower())))
     for sentence in re.split(r"(?<=[.!?])\s+|\n", mail.new_text):
         values = [one for one in VALUES[attribute].findall(sentence) if not names or one in names]
         said = set(re.findall(r"[a-z]+", sentence.lower()))
-        score = 2 * len(said & set(words)) + len(heading & set(words)) * ("it" in said or " EUR" in sentence)
-        if values and score > most and (score or not strict):
+        score = 2 * len(said & set(words)) + titled
+        if values and score > most:
             best, most = values[0], score
     return best
 
@@ -162,6 +167,7 @@ def related_words(env: HasInboxes) -> dict[str, list[str]]:
     pairs: Counter[tuple[str, str]] = Counter()
     asked: Counter[str] = Counter()
     said: Counter[str] = Counter()
+    mails = 0
     for task in env.tasks("train"):
         inbox = env.inbox(task.info["inbox"])
         question = set(content_words(task.info["question"]))
@@ -172,10 +178,11 @@ def related_words(env: HasInboxes) -> dict[str, list[str]]:
             asked.update(question)
             said.update(words)
             pairs.update((one, other) for one in question for other in words)
+            mails += 1
     total = sum(asked.values()) or 1
     related: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for (one, other), count in pairs.items():
-        if count >= MIN_PAIRS:
+        if count >= MIN_PAIRS and said[other] <= COMMON_SHARE * mails:
             gain = log(count * total / (asked[one] * said[other]))
             related[one].append((count * gain, other))
     return {one: [word for _, word in sorted(found, reverse=True)[:RELATED_WORDS]] for one, found in related.items()}
