@@ -67,7 +67,8 @@ def correspondence() -> list[EmailMessage]:
                 3 * number + 2,
                 "City News <news@city.example>",
                 f"City news, number {number}",
-                f"This week: the market on the old square, and concert number {number} in the park.",
+                f"This week: the market on the old square, and concert number {number} in the park, "
+                f"by a band from {('Paris', 'Oslo', 'Cork')[number % 3]}.",
             )
         )
     mails.append(message(40, "Ines Roth <ines@club.example>", "Club dinner", "The dinner is on 14 May at 19:30."))

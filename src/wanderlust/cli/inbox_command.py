@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -151,7 +151,7 @@ async def _write(
     resolved = resolve_judge_policy(options.policy, answer_options.policy_options(greedy=greedy))
     if resolved.kind == "endpoint":
         print_note(f"mails of {inbox.path} are sent to {options.policy}")
-    name: dict[str, Any] = {"name": f"{resolved.label} {answer_options.model or ''}".strip(), "schema": options.schema}
     async with open_policies([resolved.policy]):
-        writer = PolicyWriter(resolved.policy, inbox, **name)
+        name = answer_options.model or resolved.label  # the same model behind another address goes on
+        writer = PolicyWriter(resolved.policy, inbox, name=name, schema=options.schema)
         return await write_inbox_questions(inbox, out, writer, options=chosen, progress=print_note)

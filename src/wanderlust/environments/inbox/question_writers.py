@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -19,8 +19,6 @@ from wanderlust.types import Policy, system, user
 MAX_SHOWN_CHARS = 4_000
 """Characters of one mail in a request."""
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 300, 120
-MAX_PER_BATCH = 20
-"""Questions that are taken from one answer."""
 MAX_LIST_CHARS = 50_000
 """Longest list of questions that is read."""
 NOTHING_FOUND = "I don't know"
@@ -65,7 +63,7 @@ from the mails"}. Where they do not have the answer, it is: I don't know."""
 
 
 class _Proposed(msgspec.Struct, forbid_unknown_fields=True):
-    question: Annotated[str, msgspec.Meta(min_length=1)]
+    question: str
     answer: str
     sources: list[str]
 
@@ -147,7 +145,7 @@ def _parse_proposals(text: str) -> list[Candidate] | ParseError:
         return ParseError(reason=one_line(str(error)))
     return [
         Candidate(question=_line(one.question), answer=_line(one.answer), sources=tuple(dict.fromkeys(one.sources)))
-        for one in found[:MAX_PER_BATCH]
+        for one in found
     ]
 
 
@@ -241,6 +239,3 @@ def _values(mail: Mail, kind: str) -> set[str]:
     if kind == "day":
         return {mail.date[:10]}
     return {" ".join(one.split()) for one in VALUE_PATTERNS[kind].findall(mail.new_text[:MAX_SHOWN_CHARS])}
-
-
-MakeWriter = Callable[[InboxFile], QuestionWriter]

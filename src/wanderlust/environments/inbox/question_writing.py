@@ -33,6 +33,8 @@ from wanderlust.errors import PolicyRefused, RubricFailure, StoreError, UsageErr
 from wanderlust.rubrics.rubric import gather_results
 
 JOURNAL_SUFFIX = ".journal"
+MAX_PER_BATCH = 60
+"""Questions that are taken of one batch."""
 MIN_MAIL_CHARS = 20
 """Mails with a shorter text are not asked about."""
 
@@ -176,15 +178,17 @@ async def _work(verifier: Verifier, number: int, mails: Sequence[Mail]) -> _Batc
     try:
         candidates = await verifier.writer.propose(mails)
     except RubricFailure as error:
-        if error.transient:
+        if _is_fault(error):
             raise
         return _Batch(number=number, unread=True)
     taken, rejected = [], Counter[str]()
-    for candidate in candidates:
+    if len(candidates) > MAX_PER_BATCH:
+        rejected["more than are taken of one batch"] = len(candidates) - MAX_PER_BATCH
+    for candidate in candidates[:MAX_PER_BATCH]:
         try:
             reason = await verifier.reason_against(candidate, mails)
         except RubricFailure as error:
-            if error.transient:
+            if _is_fault(error):
                 raise
             reason = "an answer that cannot be read"
         if reason:
@@ -192,6 +196,11 @@ async def _work(verifier: Verifier, number: int, mails: Sequence[Mail]) -> _Batc
         else:
             taken.append(verifier.question(candidate, mails))
     return _Batch(number=number, taken=tuple(taken), rejected=dict(rejected))
+
+
+def _is_fault(error: RubricFailure) -> bool:
+    """Whether the model failed, and did not merely answer in another form."""
+    return error.transient or error.__cause__ is not None
 
 
 class _Journal:
