@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import stat
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from mail_files import OWNER, correspondence, message, write_mbox
+from readme import blocks
 from wanderlust.cli.main import main
 from wanderlust.environments.inbox.importing import import_mail
 from wanderlust.environments.inbox.own_mail import OwnMail, answer_forms
@@ -25,6 +27,7 @@ from wanderlust.errors import RubricFailure, StoreError, UsageError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.scripted import Scripted
 
+TUTORIAL = Path(__file__).parent.parent / "docs/tutorials/own-mail.md"
 OWN_MAIL = "wanderlust.environments.inbox.own_mail:OwnMail"
 
 
@@ -367,6 +370,27 @@ def test_the_commands_from_mail_to_evaluation(tmp_path, monkeypatch, capsys):
     env = f"{OWN_MAIL},inbox=mail.inbox,questions=q.jsonl"
     assert code_of(["eval", env, "--policy", "oracle", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
+
+
+def test_the_commands_of_the_tutorial_run(tmp_path, monkeypatch, capsys):
+    """On a Maildir and an mbox that are made here; `own-mail` may not be installed under its name yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    mails = correspondence()
+    for part in ("cur", "new", "tmp"):
+        (tmp_path / "Mail" / part).mkdir(parents=True)
+    for number, mail in enumerate(mails[:20]):
+        (tmp_path / "Mail" / "cur" / f"{number}:2,S").write_bytes(mail.as_bytes())
+    write_mbox(tmp_path / "archive.mbox", mails[20:])
+    commands = [
+        shlex.split(line.replace("own-mail,", f"{OWN_MAIL},").replace("~", str(tmp_path)))[1:]
+        for block in blocks(TUTORIAL.read_text("utf-8"))
+        if block.language == "sh" and block.marker is None
+        for line in block.code.splitlines()
+    ]
+    assert [words[:2] for words in commands] == [["inbox", "import"], ["inbox", "questions"], ["eval", commands[2][1]]]
+    for words in commands:
+        assert code_of(words) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -175,8 +175,8 @@ VALUE_PATTERNS: Mapping[str, re.Pattern[str]] = {
 """What templates ask for, and how it looks in a text; files and days are in the headers."""
 TEMPLATES: Mapping[str, str] = {
     "amount": 'Which amount does the mail of {sender} about "{subject}" name?',
-    "time": 'At what time of day is what {sender} wrote about under "{subject}"?',
-    "date": 'Which date does {sender} name in the mail about "{subject}"?',
+    "time": 'Which time of day does the mail of {sender} about "{subject}" name?',
+    "date": 'Which date does the mail of {sender} about "{subject}" name?',
     "file": 'What is the name of the file that {sender} attached to "{subject}"?',
     "day": 'On which day did {sender} write about "{subject}"?',
 }
