@@ -115,6 +115,7 @@ def _scratch(target: Path) -> sqlite3.Connection:
     db.executescript(
         "pragma journal_mode = off; pragma synchronous = off; pragma temp_store = memory; begin;"
         "create table mails (number integer primary key, date text, id text, facts text);"
+        "create index by_date on mails (date, id);"
     )
     with suppress(OSError):  # some systems do not take the name from an open file
         os.unlink(name)
@@ -209,7 +210,7 @@ class _Found:
 
 
 def _thread_facts(db: sqlite3.Connection) -> Iterator[ThreadFacts]:
-    for number, facts in db.execute("select number, facts from mails order by date, id"):
+    for number, facts in db.execute("select number, facts from mails indexed by by_date order by date, id"):
         mail: Mapping[str, Any] = json.loads(facts)
         people = (mail["sender"], *mail["recipients"], *mail["cc"])
         yield ThreadFacts(
@@ -225,7 +226,7 @@ def _thread_facts(db: sqlite3.Connection) -> Iterator[ThreadFacts]:
 def _mails(db: sqlite3.Connection, threads: Threads) -> Iterator[Mail]:
     """The mails in the order of their dates."""
     ids = [mail_id for (mail_id,) in db.execute("select id from mails order by number")]
-    for number, facts in db.execute("select number, facts from mails order by date, id"):
+    for number, facts in db.execute("select number, facts from mails indexed by by_date order by date, id"):
         mail: Mapping[str, Any] = json.loads(facts)
         yield Mail(
             id=ids[number],
