@@ -8,7 +8,6 @@ from datetime import date
 from wanderlust.environments.inbox.environment import INBOX_RULES, MAX_TURNS, Inbox
 from wanderlust.environments.inbox.language import MONTHS
 from wanderlust.environments.inbox.question_file import MailQuestion, read_questions
-from wanderlust.environments.inbox.rewards import inbox_rubric
 from wanderlust.environments.inbox.store import InboxFile
 from wanderlust.errors import UsageError, one_line
 from wanderlust.types import Policy, Task, system, user
@@ -48,10 +47,7 @@ class OwnMail(Inbox):
         Raises StoreError for a file that is no inbox, UsageError for questions that cannot be read or name mails that
         the inbox does not have.
         """
-        super().__init__()
-        self.rubric = inbox_rubric(
-            reward, turns=turns, hallucination=hallucination, judge=judge, judge_model=judge_model
-        )
+        super().__init__(reward=reward, turns=turns, hallucination=hallucination, judge=judge, judge_model=judge_model)
         self._file = InboxFile(inbox)
         self._asked = read_questions(questions)
         self.players = {"silent": lambda: self.reader("silent")}
