@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from hashlib import sha256
 from random import Random
 
+from wanderlust.environments.inbox.answer_forms import answer_forms
 from wanderlust.environments.inbox.language import bare_answer
 from wanderlust.environments.inbox.mail import Mail
 from wanderlust.environments.inbox.question_file import MailQuestion, QuestionSplit
@@ -24,6 +25,8 @@ OTHER_MAILS = 10
 """Mails of a search that a question is verified against."""
 MAX_SOURCES = 5
 MAX_SEARCH_WORDS = 40
+UNANSWERABLE = "unanswerable"
+"""Kind of the questions that no mail answers."""
 MAX_DAYS_LATER = 30
 """A question is asked 1 to so many days after its newest mail (ART·E)."""
 
@@ -40,7 +43,8 @@ class Verifier:
         for fails, reason in self._form(candidate, sources):
             if fails:
                 return reason
-        async with aclosing(self._answers(candidate, sources)) as checks:
+        answers = self._answers if candidate.answer else self._silences
+        async with aclosing(answers(candidate, sources)) as checks:
             async for fails, reason in checks:
                 if fails:
                     return reason
@@ -48,10 +52,10 @@ class Verifier:
 
     async def _answers(self, candidate: Candidate, sources: Sequence[Mail]) -> AsyncGenerator[tuple[bool, str], None]:
         """What is asked of the writer, one after the other, and the reason that each may give."""
-        wanted = bare_answer(candidate.answer)
+        forms = {bare_answer(form) for form in answer_forms(candidate.answer)}
 
         async def gives_it(mails: Sequence[Mail]) -> bool:
-            return bare_answer(await self.writer.answer(candidate.question, mails)) == wanted
+            return bare_answer(await self.writer.answer(candidate.question, mails)) in forms
 
         yield not await gives_it(sources), "its sources give another answer, or none"
         yield await gives_it([]), "answered without any mail"
@@ -61,6 +65,12 @@ class Verifier:
             yield await gives_it(others), "other mails answer it too"
             together = sorted([*sources, *others], key=lambda mail: (mail.date, mail.id))
             yield not await gives_it(together), "other mails change the answer"
+
+    async def _silences(self, candidate: Candidate, about: Sequence[Mail]) -> AsyncGenerator[tuple[bool, str], None]:
+        """The same for a question that no mail answers; `about` are the mails that it seems to be about."""
+        yield bool(await self.writer.answer(candidate.question, [])), "answered without any mail"
+        mails = sorted([*about, *self._others(candidate)], key=lambda mail: (mail.date, mail.id))
+        yield bool(await self.writer.answer(candidate.question, mails)), "a mail has the answer that was to be none"
 
     def question(self, candidate: Candidate, batch: Sequence[Mail]) -> MailQuestion:
         """A candidate that was taken."""
@@ -72,20 +82,24 @@ class Verifier:
             id=f"q{key}",
             question=candidate.question,
             answer=candidate.answer,
-            sources=candidate.sources,
+            sources=candidate.sources if candidate.answer else (),
             asked_on=asked_on.isoformat(),
             split=self._split(sources[0].thread),
-            kind=candidate.kind,
+            kind=candidate.kind if candidate.answer else UNANSWERABLE,
         )
 
     def _form(self, candidate: Candidate, sources: Sequence[Mail]) -> Iterator[tuple[bool, str]]:
         """What needs no writer."""
         question, answer = candidate.question, answer_words(candidate.answer)
         yield not question.strip() or len(question) > MAX_QUESTION_CHARS, "no question, or too long a one"
-        yield not bare_answer(candidate.answer) or len(candidate.answer) > MAX_ANSWER_CHARS, "no answer, or too long"
+        bare = bare_answer(candidate.answer)
+        yield (
+            bool(candidate.answer) and (not bare or len(candidate.answer) > MAX_ANSWER_CHARS),
+            "no answer, or too long",
+        )
         shown = 0 < len(sources) == len(candidate.sources) <= MAX_SOURCES
         yield not shown, "its sources are no mails that were shown"
-        yield {*answer} <= {*answer_words(question)}, "the question holds its answer"
+        yield bool(answer) and {*answer} <= {*answer_words(question)}, "the question holds its answer"
         there = {word for mail in sources for word in answer_words(self._text(mail))}
         missing = {*answer} - there
         adds_up = len(sources) > 1 and all(word[0].isdigit() for word in missing)
