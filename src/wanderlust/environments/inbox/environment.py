@@ -193,14 +193,17 @@ class Inbox(ToolEnvironment):
         reward: str = "art-e",
         turns: float = 0.0,
         hallucination: float = 0.0,
+        judge: Policy | str | None = None,
+        judge_model: str | None = None,
     ):
-        """`inboxes` of training and `eval_inboxes`, of so many `mails`; `reward` and its terms as of `inbox_rubric`."""
+        """`inboxes` of training and `eval_inboxes`, of so many `mails`; the others are of `inbox_rubric`."""
         if inboxes < 1 or eval_inboxes < 1:
             raise UsageError(f"inboxes and eval_inboxes are at least 1, not {inboxes} and {eval_inboxes}")
         if not MIN_MAILS <= mails <= MAX_MAILS:
             raise UsageError(f"mails is from {MIN_MAILS} to {MAX_MAILS}, not {mails}")
         self.inboxes, self.eval_inboxes, self.mails = inboxes, eval_inboxes, mails
-        super().__init__(rubric=inbox_rubric(reward, turns=turns, hallucination=hallucination))
+        rubric = inbox_rubric(reward, turns=turns, hallucination=hallucination, judge=judge, judge_model=judge_model)
+        super().__init__(rubric=rubric)
         self._files: dict[str, InboxFile] = {}
         self._tasks_of: dict[str, list[Task]] = {}
         self.players = {name: partial(self.reader, name) for name in READERS}

@@ -164,9 +164,18 @@ def _slots_of(sentence: str) -> tuple[str, ...]:
 
 
 def bare_answer(text: str) -> str:
-    """The words and numbers of an answer in lower case, without articles, prepositions and the currency."""
-    words = re.findall(r"\d+(?:[:.]\d+)*|\w+", text[:200].lower())
+    """The words and numbers of an answer in lower case, without articles, prepositions and the currency.
+
+    A sign, a percent sign and another currency's sign belong to their number. A text that is too long is no answer, and
+    equal to none: what stands behind padding is not overlooked.
+    """
+    answer = text.strip()
+    if len(answer) > MAX_ANSWER_CHARS:
+        return f"({len(answer)} characters)"
+    words = ANSWER_WORD.findall(answer.lower().replace("\u2212", "-"))
     return " ".join(word for word in words if word not in IGNORED_WORDS)
 
 
+MAX_ANSWER_CHARS = 200
+ANSWER_WORD = re.compile(r"(?:(?<!\w)[-<>≤≥≠~≈±$£¥])?\d+(?:[:.]\d+)*%?|\w+")
 IGNORED_WORDS = frozenset({"at", "on", "the", "eur", "euro", "euros", "in", "it", "is", "a", "an", "of"})

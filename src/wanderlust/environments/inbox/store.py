@@ -65,14 +65,21 @@ class Hit:
 
 
 def write_inbox(
-    path: Path, mails: Iterable[Mail], *, owner: str, names: Mapping[str, str] | None = None, about: Any = None
+    path: Path,
+    mails: Iterable[Mail],
+    *,
+    owner: str,
+    names: Mapping[str, str] | None = None,
+    about: Any = None,
+    in_order: bool = False,
 ) -> int:
     """Write an inbox in one file, in whole or not at all; returns the number of mails.
 
     `owner` is an address, `names` has display names by address, and `about` is JSON data that is kept with the inbox.
-    An existing file is replaced. UsageError for two mails of one id, StoreError where the file cannot be written.
+    Mails that come `in_order` of date and id are not gathered in memory. An existing file is replaced.
+    UsageError for two mails of one id, StoreError where the file cannot be written.
     """
-    ordered = sorted(mails, key=lambda mail: (mail.date, mail.id))
+    ordered = mails if in_order else sorted(mails, key=lambda mail: (mail.date, mail.id))
     facts = {"format": FORMAT, "owner": owner, "names": dict(names or {}), "about": about}
     scratch = None
     try:
@@ -85,6 +92,7 @@ def write_inbox(
             rows = (_row(place, mail, names or {}) for place, mail in enumerate(ordered, 1))
             db.executemany(f"insert into mails values ({', '.join('?' * 13)})", rows)
             db.execute("insert into words (words) values ('rebuild')")
+            count = int(db.execute("select count(*) from mails").fetchone()[0])
             db.execute("commit")
         os.replace(scratch, path)
     except sqlite3.IntegrityError as error:
@@ -95,7 +103,7 @@ def write_inbox(
         if scratch is not None:
             with suppress(OSError):
                 os.unlink(scratch)
-    return len(ordered)
+    return count
 
 
 def _row(place: int, mail: Mail, names: Mapping[str, str]) -> tuple[Any, ...]:
