@@ -23,7 +23,7 @@ from wanderlust.environments.inbox.questions import Question
 from wanderlust.environments.inbox.rewards import RECORD_KEY, EpisodeRecord, inbox_rubric
 from wanderlust.environments.inbox.store import Hit, InboxFile
 from wanderlust.errors import UsageError, nearest_names
-from wanderlust.policies.scripted import PerRolloutPolicy, Scripted
+from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
 from wanderlust.tools.function import FunctionTool, ToolError
 from wanderlust.tools.tool_calls import CallOutcome, call_tools
 from wanderlust.tools.tool_environment import ToolEnvironment
@@ -246,13 +246,15 @@ class Inbox(ToolEnvironment):
 
     def reader(self, name: str) -> Policy:
         """The scripted reader of that name, who answers in one turn."""
+        read = reader_policy(self, name)
+        tasks = {task.id: task for split in SPLITS for task in self.tasks(split)}
 
-        def answer(task_id: str) -> Policy:
-            task = self._task(task_id)
-            given = reader_policy(self, name)(self.inbox(task.info["inbox"]), task.info["question"])
+        def answer(place: RolloutKey) -> Policy:
+            task = tasks[place.task]
+            given = read(self.inbox(task.info["inbox"]), task.info["question"])
             return Scripted([_call("return_final_answer", answer=given.answer or UNKNOWN, sources=list(given.sources))])
 
-        return PerRolloutPolicy(lambda place: answer(place.task))
+        return PerRolloutPolicy(answer)
 
     async def run(self, episode: Episode) -> None:
         """One question."""
@@ -296,11 +298,6 @@ class Inbox(ToolEnvironment):
             )
             for question in asked
         ]
-
-    def _task(self, task_id: str) -> Task:
-        """The task of that id."""
-        split = next(one for one in sorted(SPLITS, key=len, reverse=True) if task_id.startswith(f"{one}-"))
-        return next(task for task in self.tasks(split) if task.id == task_id)
 
 
 def accepted_answers(answer: str) -> list[str]:

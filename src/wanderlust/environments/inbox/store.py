@@ -230,8 +230,9 @@ class InboxFile:
         for value in (after, before):
             if value and not DATE.fullmatch(value):
                 raise UsageError(f"{one_line(repr(value), 60)} is no date: write it like 2026-05-14")
-            sql = "select min(place) from mails where date >= ?"
-            bounds.append(db.execute(sql, (value,)).fetchone()[0] if value else None)
+            sql = "select place from mails where date >= ? order by date, place limit 1"
+            row = db.execute(sql, (value,)).fetchone() if value else None
+            bounds.append(row[0] if row else None)
         behind = int(db.execute("select coalesce(max(place), 0) + 1 from mails").fetchone()[0])
         first, last = (
             behind if value and row is None else row for value, row in zip((after, before), bounds, strict=True)
