@@ -312,6 +312,23 @@ def test_a_sentence_that_begins_with_from_splits_no_message(tmp_path):
     assert "From Monday on we meet." in taken.body
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"Content-Type: text/plain; charset*=utf-8''utf-8",
+        b"Content-Type: text/plain; charset*0*=utf-8''; charset*1=utf-8",
+        b"Content-Type: text/plain; charset*0=a; charset*x=b; charset*=c",
+        b"Content-Type: text/plain; charset=a\x00b",
+        b"Content-Type: multipart/mixed; boundary*=x; boundary*0=a",
+        b"Content-Type: text/plain; name*=x; name*0=a",
+        b"Content-Disposition: inline; filename*=x; filename*0=a",
+    ],
+)
+def test_broken_parameters_lose_no_mail(tmp_path, header):
+    mail, _ = one(tmp_path, HEAD + b"Subject: x\n" + header + b"\n\nthe text \xc3\xa9\n")
+    assert "the text é" in mail.body
+
+
 HOSTILE = {
     "nested comments": b"From: " + b"(" * 50_000 + b"a@b.example\nSubject: x\n\nx",
     "nested parts": b"".join(
