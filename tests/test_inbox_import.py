@@ -321,6 +321,10 @@ def test_a_sentence_that_begins_with_from_splits_no_message(tmp_path):
         b"Content-Type: text/plain; charset=a\x00b",
         b"Content-Type: multipart/mixed; boundary*=x; boundary*0=a",
         b"Content-Type: text/plain; name*=x; name*0=a",
+        b"Content-Type: multipart/mixed",
+        b"Content-Type: multipart/alternative; boundary=nowhere",
+        b"Content-Type: text/markdown; charset=utf-8",
+        b"Content-Type: nonsense",
         b"Content-Disposition: inline; filename*=x; filename*0=a",
     ],
 )

@@ -41,6 +41,11 @@ UNKNOWN_SENDER = "unknown@invalid"
 NO_DATE = "1970-01-01T00:00:00"
 """Date of a mail that has none anywhere."""
 
+TEXT_TYPES = {
+    "text/html": "text/html",
+    **dict.fromkeys(("text/plain", "text/markdown", "text/enriched", "text/x-markdown"), "text/plain"),
+}
+"""Types of parts that are a mail's text, and what they are read as."""
 _BYTES = re.compile("[\udc80-\udcff]")
 """Bytes beyond ASCII in a header, as the standard library hands them over."""
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -194,11 +199,15 @@ class _Parser:
             kind, name = part.get_content_type(), self._file_name(part)
             placed = _safely(part.get_content_disposition)
             attached = placed == "attachment" or (name and kind != "text/html")
-            if kind in ("text/plain", "text/html") and not attached:
-                texts.append((kind, self._part_text(part)))
+            if kind.startswith("multipart/"):
+                self._mend("a message whose parts cannot be told apart")
+                del part["Content-Type"]
+                kind = "text/plain"
+            if kind in TEXT_TYPES and not attached:
+                texts.append((TEXT_TYPES[kind], self._part_text(part)))
             elif kind in ("application/pgp-encrypted", "application/pkcs7-mime"):
                 self._mend("encrypted: it has no text")
-            elif name or attached or kind == "message/rfc822":
+            else:
                 attachments.append(name or f"({kind})")
         if any(isinstance(d, StartBoundaryNotFoundDefect | CloseBoundaryNotFoundDefect) for d in self.mail.defects):
             self._mend("a message that ends before its last part")
