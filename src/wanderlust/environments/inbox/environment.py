@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Any, ClassVar
 
 from wanderlust.environment import Episode, Limits
 from wanderlust.environments.inbox.corpus import MAX_MAILS, MIN_MAILS, InboxPlan
@@ -180,6 +180,7 @@ class Inbox(ToolEnvironment):
     """
 
     group_by = "kind"
+    splits: ClassVar[tuple[str, ...]] = tuple(SPLITS)
     limits = Limits(max_turns=MAX_TURNS)
     graded_arguments = frozenset({"answer", "sources"})
     chance_bar = 0.4
@@ -247,7 +248,7 @@ class Inbox(ToolEnvironment):
     def reader(self, name: str) -> Policy:
         """The scripted reader of that name, who answers in one turn."""
         read = reader_policy(self, name)
-        tasks = {task.id: task for split in SPLITS for task in self.tasks(split)}
+        tasks = {task.id: task for split in self.splits for task in self.tasks(split)}
 
         def answer(place: RolloutKey) -> Policy:
             task = tasks[place.task]

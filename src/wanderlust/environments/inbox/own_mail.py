@@ -31,6 +31,8 @@ class OwnMail(Inbox):
     usual form.
     """
 
+    splits = OWN_SPLITS
+
     def __init__(
         self,
         *,
@@ -77,9 +79,6 @@ class OwnMail(Inbox):
             answer={"answers": answer_forms(question.answer), "sources": list(question.sources)},
             info={"inbox": "own", "kind": question.kind, "question": question.question},
         )
-
-    def _task(self, task_id: str) -> Task:
-        return next(task for split in OWN_SPLITS for task in self.tasks(split) if task.id == task_id)
 
 
 def answer_forms(answer: str) -> list[str]:
