@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shlex
 import stat
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -251,6 +255,41 @@ def test_a_server_that_fails_ends_it_in_one_line_and_the_same_command_goes_on(in
     assert over_http(words)[0] == 0
     assert over_http((*words[:4], tmp_path / "whole.jsonl", *words[5:]))[0] == 0
     assert (tmp_path / "q.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+
+
+SLOW = """
+import time
+
+from test_inbox_own_questions import model
+from wanderlust.policies.scripted import Scripted
+
+
+def answer(messages, rng):
+    time.sleep(0.02)
+    return model([{"role": one.role, "content": one.content} for one in messages])
+
+
+SLOW = Scripted(answer)
+"""
+
+
+def test_killed_at_any_moment_the_same_command_goes_on_to_the_same_file(inbox, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-m", "wanderlust.cli.main", "inbox", "questions", str(inbox.path), "--batch", "4"]
+    command += ["--policy", f"{tmp_path / 'slow.py'}:SLOW", "--concurrency", "1"]
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    journal = tmp_path / "q.jsonl.journal"
+    for lines in (2, 6):
+        process = subprocess.Popen([*command, "--out", str(tmp_path / "q.jsonl")], env=environment)
+        while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < lines):
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+    for name in ("q.jsonl", "whole.jsonl"):
+        subprocess.run([*command, "--out", str(tmp_path / name)], env=environment, check=True)
+    assert (tmp_path / "q.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+    assert not [one for one in tmp_path.iterdir() if one.name.endswith(".part")]
 
 
 def test_a_scripted_policy_that_raises_keeps_what_is_done(inbox, tmp_path):
