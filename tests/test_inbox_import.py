@@ -232,6 +232,14 @@ def test_encoded_headers_and_names(tmp_path):
         assert inbox.name_of("j@post.example") == 'Jürgen "der" Boß'
 
 
+def test_a_stranger_cannot_rename_anybody(tmp_path):
+    own = HEAD.replace(b"Ann <", b"Ann Reed <") + b"Subject: a\n\nx\n"
+    evil = HEAD.replace(b"Ann <ann@post", b"Eve <eve@evil").replace(b"To: ", b"To: Nobody <ann@post.example>, ")
+    _, report = imported(tmp_path, own, *(evil + b"Subject: %d\n\nx\n" % n for n in range(5)))
+    with InboxFile(report.inbox) as inbox:
+        assert inbox.name_of("ann@post.example") == "Ann Reed"
+
+
 @pytest.mark.parametrize(
     ("data", "charset", "text", "mended"),
     [

@@ -22,7 +22,8 @@ MAX_SHOWN_CHARS = 4_000
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 300, 120
 MAX_LIST_CHARS = 50_000
 """Longest list of questions that is read."""
-NOTHING_FOUND = "I don't know"
+_NOTHING = re.compile(r"(?i)\W*(?:i (?:don.?t|do not) know|(?:unknown|n/a|not (?:known|stated|mentioned|given))\W*$)")
+"""Answers that say that there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ class PolicyWriter:
         shown = self._shown(mails) if mails else "(no mails)"
         request = [system(ANSWER_INSTRUCTIONS), user(f"{shown}\n\n<question>\n{_tagged(question)}\n</question>")]
         answer = (await self._answers.ask(request, _parse_answer)).value.strip()
-        return "" if re.match(r"(?i)i (?:don.?t|do not) know", answer) else answer
+        return "" if _NOTHING.match(answer) else answer
 
     def _shown(self, mails: Sequence[Mail]) -> str:
         return "\n\n".join(shown_mail(mail, self._inbox) for mail in mails)
