@@ -23,6 +23,8 @@ from wanderlust.environments.inbox.store import InboxFile
 
 OTHER_MAILS = 10
 """Mails of a search that a question is verified against."""
+RELATED_MAILS = 5
+"""Mails by the sender of a source, and of its thread, that a question is verified against besides."""
 MAX_SOURCES = 5
 MAX_SEARCH_WORDS = 40
 UNANSWERABLE = "unanswerable"
@@ -107,12 +109,22 @@ class Verifier:
         yield len({self._split(mail.thread) for mail in sources}) > 1, "its sources are in both splits"
 
     def _others(self, candidate: Candidate) -> list[Mail]:
-        """The mails that a search for the question and its answer finds, without the sources."""
+        """The mails that may answer too, without the sources.
+
+        Those that a search for question and answer finds, among all mails and among those of the sources' senders, and
+        the newest of their threads.
+        """
         words = list(dict.fromkeys([*answer_words(candidate.answer), *answer_words(candidate.question)]))
-        hits = self.inbox.ranked(words[:MAX_SEARCH_WORDS], limit=OTHER_MAILS + MAX_SOURCES)
-        ids = [hit.id for hit in hits if hit.id not in candidate.sources][:OTHER_MAILS]
-        found = [mail for one in ids if (mail := self.inbox.read(one)) is not None]
-        return sorted(found, key=lambda mail: (mail.date, mail.id))
+        sources = [mail for one in candidate.sources if (mail := self.inbox.read(one)) is not None]
+        found = [hit.id for hit in self.inbox.ranked(words[:MAX_SEARCH_WORDS], limit=OTHER_MAILS + MAX_SOURCES)]
+        ids = [one for one in found if one not in candidate.sources][:OTHER_MAILS]
+        for sender in {mail.sender: None for mail in sources}:
+            hits = self.inbox.ranked(words[:MAX_SEARCH_WORDS], limit=RELATED_MAILS + MAX_SOURCES, sender=sender)
+            ids += [hit.id for hit in hits if hit.id not in candidate.sources][:RELATED_MAILS]
+        for thread in {mail.thread: None for mail in sources}:
+            ids += [mail.id for mail in self.inbox.thread(thread) if mail.id not in candidate.sources][-RELATED_MAILS:]
+        mails = [mail for one in dict.fromkeys(ids) if (mail := self.inbox.read(one)) is not None]
+        return sorted(mails, key=lambda mail: (mail.date, mail.id))
 
     def _text(self, mail: Mail) -> str:
         people = [self.inbox.name_of(one) for one in (mail.sender, *mail.recipients, *mail.cc)]

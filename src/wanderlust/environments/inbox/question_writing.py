@@ -4,7 +4,8 @@ A proposed question is taken when
 
 - its sources are mails of the batch, and the words of its answer stand in them;
 - its sources alone give its answer again, and without any one of them they do not;
-- no mails at all do not give it (closed book), nor do the other mails that a search for question and answer finds;
+- no mails at all do not give it (closed book), nor do the other mails that a search for question and answer finds,
+  newer mails of its thread and others by its sender among them;
 - sources and other mails together still give it, so that no later mail has replaced it.
 
 A question that no mail answers is taken when neither the mails that it seems to be about nor those of the search give
