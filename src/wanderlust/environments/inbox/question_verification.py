@@ -20,11 +20,12 @@ from wanderlust.environments.inbox.question_writers import (
     QuestionWriter,
 )
 from wanderlust.environments.inbox.store import InboxFile
+from wanderlust.environments.inbox.threads import bare_subject
 
 OTHER_MAILS = 10
 """Mails of a search that a question is verified against."""
-RELATED_MAILS = 5
-"""Mails by the sender of a source, and of its thread, that a question is verified against besides."""
+RELATED_MAILS = 10
+"""Further ones: by the sender of a source about its subject, and of its thread."""
 MAX_SOURCES = 5
 MAX_SEARCH_WORDS = 40
 UNANSWERABLE = "unanswerable"
@@ -111,15 +112,16 @@ class Verifier:
     def _others(self, candidate: Candidate) -> list[Mail]:
         """The mails that may answer too, without the sources.
 
-        Those that a search for question and answer finds, among all mails and among those of the sources' senders, and
-        the newest of their threads.
+        Those that a search for question and answer finds, the newest of the sources' threads, and those by their
+        senders about their subjects.
         """
         words = list(dict.fromkeys([*answer_words(candidate.answer), *answer_words(candidate.question)]))
         sources = [mail for one in candidate.sources if (mail := self.inbox.read(one)) is not None]
         found = [hit.id for hit in self.inbox.ranked(words[:MAX_SEARCH_WORDS], limit=OTHER_MAILS + MAX_SOURCES)]
         ids = [one for one in found if one not in candidate.sources][:OTHER_MAILS]
-        for sender in {mail.sender: None for mail in sources}:
-            hits = self.inbox.ranked(words[:MAX_SEARCH_WORDS], limit=RELATED_MAILS + MAX_SOURCES, sender=sender)
+        for mail in sources:
+            about = answer_words(bare_subject(mail.subject))[:MAX_SEARCH_WORDS] or words[:MAX_SEARCH_WORDS]
+            hits = self.inbox.ranked(about, limit=RELATED_MAILS + MAX_SOURCES, sender=mail.sender)
             ids += [hit.id for hit in hits if hit.id not in candidate.sources][:RELATED_MAILS]
         for thread in {mail.thread: None for mail in sources}:
             ids += [mail.id for mail in self.inbox.thread(thread) if mail.id not in candidate.sources][-RELATED_MAILS:]
