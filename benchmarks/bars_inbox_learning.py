@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
-from benchmarks.inbox import TASKS, Result, asked
+from benchmarks.inbox import TASKS, Result, asked, draw
 from wanderlust.environments.inbox.brief import BriefInbox
 from wanderlust.environments.inbox.environment import Inbox
 from wanderlust.environments.inbox.players import READERS
@@ -58,9 +58,11 @@ def bars() -> Iterator[Bar]:
     """Three seeds of the preset."""
     env = Inbox()
     tasks = env.tasks("eval")[:TASKS]
-    readers = {name: asked(env, env.players[name](), tasks).right for name in READERS}
+    results = {name: asked(env, env.players[name](), tasks) for name in READERS}
+    readers = {name: one.right for name, one in results.items()}
     best = max(readers, key=lambda name: readers[name])
     runs = [learnt(seed) for seed in SEEDS]
+    draw(results | {"SFT": runs[0].before["eval"], "SFT, then RL": runs[0].after["eval"]})
     gains = [run.after["eval"].right - readers[best] for run in runs]
     mean, half = interval(gains)
     note = (

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from benchmarks.courses import played
 from wanderlust.environments.inbox.environment import Inbox
@@ -13,6 +17,8 @@ from wanderlust.types import Policy, Rollout, Task
 
 TASKS = 600
 """Questions of the held-out inboxes that every agent is asked."""
+PICTURE = Path(__file__).parents[1] / "docs/images/mail-agent.png"
+COLORS = {"right": "#2b8a3e", "no answer": "#adb5bd", "wrong": "#d9480f"}
 DOLLARS_PER_CORE_HOUR = 0.04
 """What a processor core costs at a cloud, about; it turns processor time into dollars."""
 
@@ -25,7 +31,7 @@ class Result:
     wrong: float
     """Answered, and wrong."""
     unknown: float
-    """Said that it does not know, or gave no answer."""
+    """Said that it does not know where a mail has the answer, or gave no answer."""
     invented: float
     """Share of the unanswerable questions that were answered."""
     turns: float
@@ -71,7 +77,7 @@ def summed(rollouts: Sequence[Rollout], *, seconds: float) -> Result:
     return Result(
         right=fmean(right),
         wrong=fmean(wrong),
-        unknown=1 - fmean(right) - fmean(wrong) + fmean(map(_known_unknown, records)),
+        unknown=1 - fmean(right) - fmean(wrong),
         invented=fmean(hopeless) if hopeless else 0.0,
         turns=fmean(min(one["turns"], one["max_turns"]) for one in records),
         read=fmean(prompt for prompt, _ in tokens),
@@ -80,6 +86,20 @@ def summed(rollouts: Sequence[Rollout], *, seconds: float) -> Result:
     )
 
 
-def _known_unknown(record: dict[str, bool]) -> float:
-    """An "I don't know" that was right counts as right, and as no answer."""
-    return float(record["abstained"] and record["right"])
+def draw(rows: Mapping[str, Result], path: Path = PICTURE) -> None:
+    """Write a picture: right answers, none and wrong ones of each agent, as a PNG."""
+    figure = Figure(figsize=(8, 0.5 * len(rows) + 1.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes, names = figure.subplots(), [*rows]
+    left = [0.0] * len(rows)
+    for part, values in {
+        "right": [one.right for one in rows.values()],
+        "no answer": [one.unknown for one in rows.values()],
+        "wrong": [one.wrong for one in rows.values()],
+    }.items():
+        axes.barh(names, values, left=left, color=COLORS[part], label=part)
+        left = [before + value for before, value in zip(left, values, strict=True)]
+    axes.set(xlim=(0, 1), xlabel="share of the questions about held-out inboxes")
+    axes.invert_yaxis()
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
+    figure.savefig(path)

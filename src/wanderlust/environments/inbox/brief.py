@@ -4,7 +4,7 @@
 |---|---|
 | `search boiler from alfa in mar .` | `search_emails`; `from` and `in` may be left out |
 | `read 2 .` | `read_email` of the second mail of the newest list: its new text, a part of it at a time |
-| `more .` | the next part of that mail |
+| `more .` | the next part of that mail, or where it has none, and after a search, the next hits |
 | `answer friday 14:30 .` | `return_final_answer`, with the mails that were read as sources |
 | `answer unknown .` | the same, with "I don't know" |
 
@@ -47,6 +47,8 @@ CODE_WORDS = tuple(
 )
 QUOTED_BY = re.compile(r"(?:on [\d-]+ )?[a-z]+ wrote: ?")
 """What a snippet may have of the line before quoted history."""
+LISTED = re.compile(r"^\d+ [a-z]{3} [a-z]+ :", re.MULTILINE)
+DEFAULT_HITS = 4
 BRIEF_UNKNOWN = "unknown"
 NONE, REFUSED, MORE = "none", "?", "more"
 
@@ -111,6 +113,9 @@ class BriefSession:
     snippet_words: int
     read_words: int
     listed: list[Hit] = field(default_factory=list)
+    """The hits that were shown."""
+    behind: list[Hit] = field(default_factory=list)
+    """The other hits of the newest search."""
     rest: list[str] = field(default_factory=list)
     """Words of the mail that was read last, which were not shown yet."""
 
@@ -120,10 +125,10 @@ class BriefSession:
         verb, _, rest = line.partition(" ")
         if verb == "search" and (asked := SEARCH.fullmatch(line)):
             return self.search(asked)
-        if verb == "read" and re.fullmatch(r"[1-9]", rest) and int(rest) <= len(self.listed):
+        if verb == "read" and re.fullmatch(r"[1-9]|10", rest) and int(rest) <= len(self.listed):
             return self.read(self.listed[int(rest) - 1].id)
-        if line == MORE and self.rest:
-            return self.show()
+        if line == MORE and (self.rest or self.behind):
+            return self.show() if self.rest else self.list_hits()
         if verb == "answer" and rest:
             sources = list(dict.fromkeys(self.session.state["read"]))
             self.session.answer(UNKNOWN if rest == BRIEF_UNKNOWN else self.words.show(rest), sources)
@@ -139,8 +144,16 @@ class BriefSession:
             filters["after"] = f"{YEAR}-{number:02}-01"
             filters["before"] = f"{YEAR}-{number + 1:02}-01" if number < 12 else f"{YEAR + 1}-01-01"
         words = asked["words"].split()
-        self.listed = self.session.search(words, limit=self.hits, snippet_words=self.snippet_words, **filters)
-        return "\n".join(f"{n} {self.line(hit)}" for n, hit in enumerate(self.listed, 1)) or NONE
+        self.listed, self.rest = [], []
+        self.behind = self.session.inbox.search(words, snippet_words=self.snippet_words, **filters)
+        return self.list_hits()
+
+    def list_hits(self) -> str:
+        """The next hits, numbered on."""
+        first = len(self.listed) + 1
+        self.listed += self.session.shown(self.behind[: self.hits])
+        self.behind = self.behind[self.hits :]
+        return "\n".join(f"{n} {self.line(hit)}" for n, hit in enumerate(self.listed[first - 1 :], first)) or NONE
 
     def line(self, hit: Hit) -> str:
         """A hit in few words."""
@@ -169,7 +182,7 @@ class BriefInbox(Inbox):
         reward: str = "correct",
         turns: float = 0.1,
         hallucination: float = 0.3,
-        hits: int = 4,
+        hits: int = DEFAULT_HITS,
         snippet_words: int = 8,
         read_words: int = 40,
         **options: Any,
@@ -227,6 +240,8 @@ class TeacherHabits:
     """Reads the newest mail that it has not read yet rather than any."""
     patience: float = 0.85
     """Goes on when a search finds nothing, or a mail has no value."""
+    list_on: float = 0.6
+    """Asks for more hits when those of the list were read."""
     hop: float = 0.9
     """Goes on to the person who was named."""
     add: float = 0.9
@@ -267,7 +282,7 @@ class _Teaching:
         if not self.acts:
             return self.search(self.person)
         last, reply = self.acts[-1], self.replies[-1]
-        if last.startswith("search"):
+        if last.startswith("search") or LISTED.match(reply):
             return self.after_search(reply)
         return self.after_read(reply)
 
@@ -295,19 +310,17 @@ class _Teaching:
         """Reads a hit, or searches again."""
         if reply in (NONE, REFUSED):
             return self.search(self.person_now()) if self.likely(self.habits.patience) else f"answer {BRIEF_UNKNOWN} ."
-        return self.read_next(reply)
+        return self.read_next()
 
-    def read_next(self, listing: str) -> str:
+    def read_next(self) -> str:
         """A mail of the list that was not read since."""
-        count = len(listing.splitlines())
-        since = []
-        for act in reversed(self.acts):
-            if act.startswith("search"):
-                break
-            since.append(act)
+        start = max(n for n, act in enumerate(self.acts) if act.startswith("search"))
+        since = self.acts[start:]
+        count = sum(len(LISTED.findall(reply)) for reply in self.replies[start:])
         left = [n for n in range(1, count + 1) if f"read {n} ." not in since]
         if not left:
-            return self.search(self.person_now())
+            full = count % DEFAULT_HITS == 0 and f"{MORE} ." not in since
+            return f"{MORE} ." if full and self.likely(self.habits.list_on) else self.search(self.person_now())
         return f"read {left[0] if self.likely(self.habits.newest) else self.rng.choice(left)} ."
 
     def values(self, text: str, attribute: str) -> list[str]:
@@ -334,12 +347,4 @@ class _Teaching:
             return f"answer {found[0].replace(' at ', ' ')} ."
         if reply.endswith(f" {MORE}") and self.likely(self.habits.patience):
             return f"{MORE} ."
-        listing = next(
-            (
-                text
-                for act, text in zip(reversed(self.acts), reversed(self.replies), strict=False)
-                if act.startswith("search")
-            ),
-            "",
-        )
-        return self.read_next(listing) if self.likely(self.habits.patience) else f"answer {BRIEF_UNKNOWN} ."
+        return self.read_next() if self.likely(self.habits.patience) else f"answer {BRIEF_UNKNOWN} ."

@@ -221,8 +221,8 @@ def _occasion(
 
 
 def _instalments(draws: Draws) -> tuple[tuple[Fact, ...], ...]:
-    """Two instalments in two mails; the second one's amount may be corrected."""
-    amounts = [f"{10 * (2 + draws.below(29))} EUR" for _ in range(3)]
+    """Two instalments of round hundreds, in two mails; the second one may be corrected."""
+    amounts = [f"{100 * (1 + draws.below(9))} EUR" for _ in range(3)]
     parts = [(Fact(attribute="amount", value=value, part=n),) for n, value in enumerate(amounts[:2], 1)]
     if draws.random() < 0.3:
         parts.append((Fact(attribute="amount", value=amounts[2], part=2, moved=True),))

@@ -68,7 +68,10 @@ class InboxSession:
 
     def search(self, keywords: Sequence[str], *, limit: int, **filters: Any) -> list[Hit]:
         """As of InboxFile."""
-        hits = self.inbox.search(keywords, limit=limit, **filters)
+        return self.shown(self.inbox.search(keywords, limit=limit, **filters))
+
+    def shown(self, hits: list[Hit]) -> list[Hit]:
+        """Note these hits as found."""
         self.state["found"] += [hit.id for hit in hits]
         self.record.found |= any(hit.id in self.task.answer["sources"] for hit in hits)
         return hits
