@@ -91,7 +91,7 @@ class InboxSession:
         wanted = self.task.answer
         given, right = bare_answer(text), [bare_answer(one) for one in wanted["answers"]]
         self.state.update(answer=text[:500], sources=list(sources)[:50])
-        self.record.abstained = given in UNKNOWN_ANSWERS
+        self.record.abstained = given in UNKNOWN_ANSWERS and bool(given or not text.strip())
         self.record.answered = not self.record.abstained
         self.record.right = given in right if right else self.record.abstained
         self.record.source_count = len(sources)
