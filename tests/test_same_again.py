@@ -151,6 +151,7 @@ def test_every_ready_made_environment_has_a_player():
         "are",
         "graded",
         "harbor",
+        "own-mail",
         "proofs",
         "repository",
     }  # they play somebody's files

@@ -18,6 +18,7 @@ WITHOUT = {
     "are": "a folder of scenarios, which are a benchmark",
     "graded": "a data file",
     "harbor": "a folder of tasks",
+    "own-mail": "somebody's mail; test_inbox_own_questions.py compares its threads",
     "repository": "a folder of tasks, whose splits test_repository.py compares",
 }
 """Environments that are not compared, and why."""

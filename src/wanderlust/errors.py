@@ -29,6 +29,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                     NoAnswer            the runner of a package's tests ended without a complete answer
                 WorkerFailure           the worker that played was lost
                 TrainerFailure          a training service
+                MessageUnreadable       a message that is imported, and is no mail
             ToolError                   a tool's answer to the model: what was asked cannot be done
                 ActionFailed            an app of a world refused
                 WrongArguments          the arguments do not fit the schema

@@ -57,6 +57,7 @@ COMMANDS = {
         "tasks_command:tasks_command",
         "Make repository tasks from packages' tests; read and write Harbor tasks.",
     ),
+    "inbox": ("inbox_command:inbox_command", "Import your own mail for the mail agent; write questions about it."),
     "list": ("inspect:list_command", "List the environments that are installed."),
     "world": (
         "world_command:world_command",

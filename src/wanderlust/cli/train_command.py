@@ -49,7 +49,7 @@ class StartOptions:
     """Where the settings of a new run come from, besides its options."""
 
     preset: str | None = None
-    """Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, tool-call."""
+    """Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, repairs, inbox, tool-call."""
     config: Path | None = None
     """TOML file with settings in sections, as every run keeps one (config.toml). Options take precedence over it."""
 

@@ -426,19 +426,22 @@ def _render_attempts(prompt: Sequence[Message], order: Sequence[str]) -> Iterato
 
 
 def _safe(text: str) -> str:
-    """Text that does not close the tag it stands in, cut to size."""
-    return re.sub(r"</(?=task|beginning|attempt)", "<\\/", cut_middle(text, MAX_ATTEMPT_CHARS))
+    """Text that neither closes the tag it stands in nor opens another, cut to size."""
+    return re.sub(r"(?i)<(?=\s*/?\s*(?:task|beginning|attempt))", "<\\\\", cut_middle(text, MAX_ATTEMPT_CHARS))
 
 
 def _render_transcript(trajectory: Trajectory) -> str:
-    """Render everything after the prompt, a line per message."""
-    lines = []
+    """Render everything after the prompt: each message begins a line, and its further lines are indented.
+
+    So nobody writes a line that looks like another's message.
+    """
+    messages = []
     for turn_number, turn in enumerate(trajectory.turns):
         if turn_number:
-            lines += [f"{m.role}: {m.content}" for m in turn.observation]
+            messages += [f"{m.role}: {m.content}" for m in turn.observation]
         calls = " ".join(f"{call.name}({call.arguments})" for call in turn.action.tool_calls)
-        lines.append(" ".join(filter(None, (f"assistant: {turn.action.content}", calls))))
-    return "\n".join(lines)
+        messages.append(" ".join(filter(None, (f"assistant: {turn.action.content}", calls))))
+    return "\n".join("\n  ".join(message.splitlines()) for message in messages)
 
 
 def order_flip_rate(votes: Sequence[Mapping[str, float]]) -> float:

@@ -1,0 +1,113 @@
+"""The mail agent of the preset `inbox` on held-out inboxes: after SFT, after RL, and against the best scripted reader.
+
+Sampled at temperature 1, one attempt at each question, the same questions for everybody.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bar import Bar
+from benchmarks.courses import SEEDS, interval
+from benchmarks.inbox import TASKS, Result, asked, draw
+from wanderlust.environments.inbox.brief import BriefInbox
+from wanderlust.environments.inbox.environment import Inbox
+from wanderlust.environments.inbox.players import READERS
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.recipes.presets import INBOX
+from wanderlust.runner.progress import NullLogger
+from wanderlust.training.checkpoint import Run
+from wanderlust.training.rl_stage import run_training
+
+SPLITS = ("eval", "eval-wordings", "eval-kinds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """One seed: results by split."""
+
+    before: dict[str, Result]
+    after: dict[str, Result]
+    wall: float
+
+
+def judged(env: BriefInbox, checkpoint: Path) -> dict[str, Result]:
+    """A checkpoint on every split of evaluation."""
+    policy = LocalPolicy.of(*load_pretrained(checkpoint), SamplingOptions(max_tokens=INBOX.max_tokens), seed=0)
+    return {split: asked(env, policy, env.tasks(split)[:TASKS]) for split in SPLITS}
+
+
+def learnt(seed: int) -> Learnt:
+    """The preset from a seed."""
+    env = BriefInbox()
+    with tempfile.TemporaryDirectory() as folder:
+        path, config = Path(folder) / "run", INBOX.replace(seed=seed)
+        run = Run.begin(path, config)
+        with closing(run.store):
+            wall = float(run_training(config, run, logger=NullLogger(), workers=2)["wall_s"])
+        before, after = (judged(env, path / "checkpoints" / name) for name in ("start", "rl"))
+    return Learnt(before=before, after=after, wall=wall)
+
+
+def bars() -> Iterator[Bar]:
+    """Three seeds of the preset."""
+    env = Inbox()
+    tasks = env.tasks("eval")[:TASKS]
+    results = {name: asked(env, env.players[name](), tasks) for name in READERS}
+    readers = {name: one.right for name, one in results.items()}
+    best = max(readers, key=lambda name: readers[name])
+    runs = [learnt(seed) for seed in SEEDS]
+    draw(results | {"SFT": runs[0].before["eval"], "SFT, then RL": runs[0].after["eval"]})
+    gains = [run.after["eval"].right - readers[best] for run in runs]
+    mean, half = interval(gains)
+    note = (
+        f"against `{best}`, {readers[best]:.3f}; seeds {_seeds(run.after['eval'].right for run in runs)}; "
+        f"95% interval {mean - half:.3f} to {mean + half:.3f}; {len(tasks)} questions"
+    )
+    what = "trained model over the best scripted reader"
+    yield Bar(name=what, figure=mean, bar=0.1, aim=0.25, better="higher", note=note)
+    yield Bar(name=f"{what}, lower end", figure=mean - half, bar=0.0, aim=0.1, better="higher", note=note)
+    mean, half = interval([run.after["eval"].right - run.before["eval"].right for run in runs])
+    note = (
+        f"from {_seeds(run.before['eval'].right for run in runs)} "
+        f"to {_seeds(run.after['eval'].right for run in runs)}; "
+        f"95% interval {mean - half:.3f} to {mean + half:.3f}"
+    )
+    yield Bar(name="right answers gained by RL", figure=mean, bar=0.1, aim=0.25, better="higher", note=note)
+    yield from _habits(runs)
+    for name in ("before", "after"):
+        for split in SPLITS:
+            results = [getattr(run, name)[split] for run in runs]
+            share, _ = interval([one.right for one in results])
+            yield Bar(
+                name=f"{'SFT' if name == 'before' else 'SFT, then RL'}, `{split}`: right answers",
+                figure=share,
+                bar=0,
+                aim=0,
+                better="higher",
+                note=f"no bar: for comparison; seed 0: {results[0].note}",
+                promised=False,
+            )
+
+
+def _habits(runs: list[Learnt]) -> Iterator[Bar]:
+    """Inventions, turns, and how long it took."""
+    before, after = [run.before["eval"] for run in runs], [run.after["eval"] for run in runs]
+    invented, _ = interval([one.invented for one in after])
+    first, _ = interval([one.invented for one in before])
+    note = f"seeds: {_seeds(one.invented for one in before)} to {_seeds(one.invented for one in after)}"
+    yield Bar(name="unanswerable questions answered, after RL", figure=invented, bar=first / 2, aim=0.03, note=note)
+    turns, _ = interval([a.turns / b.turns for a, b in zip(after, before, strict=True)])
+    note = f"seeds: {_seeds(one.turns for one in before)} to {_seeds(one.turns for one in after)}"
+    yield Bar(name="turns after RL, as a share of those before", figure=turns, bar=1.0, aim=0.67, note=note)
+    note = f"seeds: {', '.join(f'{run.wall:.0f}' for run in runs)}"
+    yield Bar(name="wall time of a run", figure=max(run.wall for run in runs), bar=1500, aim=1200, unit="s", note=note)
+
+
+def _seeds(values: Iterator[float]) -> str:
+    return ", ".join(f"{value:.3f}" for value in values)
