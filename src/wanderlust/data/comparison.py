@@ -14,10 +14,12 @@ Kind: TypeAlias = Literal["exact", "fuzzy", "slots"]
 
 MIN_COMMON_SHARE = 0.5
 """Of the shorter question's tokens, those that the longer one has in the same order."""
+MAX_EDGE_TOKENS = 1
+"""When both questions have more words before or behind what they share, they are two passages that overlap."""
 MAX_UNKNOWN_SHARE = 0.15
 """Of the shorter question's tokens, those that differ and of which the corpus does not say whether they are values."""
-MIN_REWRITTEN_TOKENS = 3
-"""So many tokens in a row for as many others are another passage, unless they belong to the template."""
+MAX_CHANGED_TOKENS = 3
+"""More tokens in a row that differ are another passage."""
 MIN_MOVED_TOKENS = 6
 """A passage from this length on may stand elsewhere."""
 MIN_TYPO_LETTERS = 4
@@ -27,7 +29,7 @@ MAX_CHANCE_BITS = 4.0
 """Values count as the same question when a random row would have them with a probability of 2 to minus this, at most."""
 BITS_WITHOUT_ANSWERS = 4.0
 """Further bits that are asked of values where no answer is known."""
-INFORMATIVE_ANSWER_BITS = 3.0
+INFORMATIVE_ANSWER_BITS = 6.0
 """An answer at least as rare as this tells questions apart."""
 MAX_MISSING_SHARE = 0.34
 """Of the bits of shared values, those of words that may be values and that the other question lacks."""
@@ -52,6 +54,7 @@ class QuestionComparison:
         self._number = [bool(one) for one in table.is_number]
         self._symbol = [bool(one) for one in table.is_symbol]
         self._constant = [bool(one) for one in slots.is_constant]
+        self._quote = [bool(one) for one in table.is_quote]
         self._count: list[int] = table.count.tolist()
 
     def compare(self, one: int, other: int, *, within: bool = False) -> Kind | None:
@@ -76,19 +79,25 @@ class QuestionComparison:
         in_x = self._slots.positions[starts[one] : starts[one] + len(x)].tolist()
         in_y = self._slots.positions[starts[other] : starts[other] + len(y)].tolist()
         moved = _moved(x, y, opcodes)
-        unknown = 0
+        unknown, edges = 0, [0, 0]
         for opcode in opcodes:
             _, i1, i2, j1, j2 = opcode
             if opcode in moved:
                 continue
             at_edge = (i1 == i2 and (i1 == 0 or i2 == len(x))) or (j1 == j2 and (j1 == 0 or j2 == len(y)))
             if at_edge and ((within and i1 == i2) or self._is_only_words(x[i1:i2] + y[j1:j2])):
+                edges[i1 == i2] += max(i2 - i1, j2 - j1)
                 continue
-            found = self._judge([*zip(x[i1:i2], in_x[i1:i2], strict=True)], [*zip(y[j1:j2], in_y[j1:j2], strict=True)])
+            found = self._judge(self._placed(x, in_x, i1, i2), self._placed(y, in_y, j1, j2))
             if found is None:
                 return False
             unknown += found
-        return unknown <= max(1.0, MAX_UNKNOWN_SHARE * shorter)
+        return min(edges) <= MAX_EDGE_TOKENS and unknown <= max(1.0, MAX_UNKNOWN_SHARE * shorter)
+
+    def _placed(self, row: list[int], places: list[int], start: int, end: int) -> list[tuple[int, int]]:
+        """The tokens of a piece but quotation marks, and what the corpus says of each."""
+        piece = zip(row[start:end], places[start:end], strict=True)
+        return [(token, place) for token, place in piece if not self._quote[token]]
 
     def _judge(self, gone: list[tuple[int, int]], come: list[tuple[int, int]]) -> int | None:
         """The tokens of which nothing is known among those that differ; None when one of them is a value."""
@@ -96,17 +105,18 @@ class QuestionComparison:
             return 0
         if not self._is_only_words([token for token, _ in (*gone, *come)]):
             return None
+        if max(len(gone), len(come)) > MAX_CHANGED_TOKENS:
+            return None
         if any(side and all(place == FIXED for _, place in side) for side in (gone, come)):
             return 0
         different = [one for one in (*gone, *come) if one[1] != FIXED]
         if any(place == SLOT or self._value[token] for token, place in different):
             return None
-        if min(len(gone), len(come)) >= MIN_REWRITTEN_TOKENS:
-            return None
         return len(different)
 
     def _is_only_words(self, tokens: list[int]) -> bool:
-        return not any(self._number[token] or self._symbol[token] for token in tokens)
+        """Whether there is no number, symbol or quotation mark among them."""
+        return not any(self._number[token] or self._symbol[token] or self._quote[token] for token in tokens)
 
     def _is_typo(self, one: int, other: int) -> bool:
         rare, usual = sorted((one, other), key=lambda token: self._count[token])
@@ -122,7 +132,7 @@ class QuestionComparison:
             return False
         values = [self._values(number, row) for number, row in ((one, x), (other, y))]
         numbers = [[token for token in row if self._number[token]] for row in values]
-        words = [[token for token in row if not (self._number[token] or self._symbol[token])] for row in values]
+        words = [[token for token in row if self._is_only_words([token])] for row in values]
         if not self._same_numbers(*numbers, ignore=known):
             return False
         gaps = [self._missing(*pair) for pair in ((one, x, words[0], y), (other, y, words[1], x))]
@@ -132,10 +142,11 @@ class QuestionComparison:
         answer_bits = log2(rows / self._answer_counts[answers[0]]) if known and answers[0] is not None else 0.0
         in_order = numbers[0] == numbers[1] and _is_subsequence(held, (y, x)[side])
         symbols = [sorted(token for token in row if self._symbol[token]) for row in values]
-        if answer_bits < INFORMATIVE_ANSWER_BITS and not (in_order and symbols[0] == symbols[1]):
+        telling = answer_bits >= INFORMATIVE_ANSWER_BITS
+        if not telling and not (in_order and symbols[0] == symbols[1]):
             return False
         value_bits = self._bits({*numbers[0], *held} & {*x} & {*y})
-        if gaps[side] > MAX_MISSING_SHARE * value_bits:
+        if (gaps[side] if telling else max(gaps)) > MAX_MISSING_SHARE * value_bits:
             return False
         return answer_bits + value_bits >= log2(rows) + MAX_CHANCE_BITS + (0.0 if known else BITS_WITHOUT_ANSWERS)
 

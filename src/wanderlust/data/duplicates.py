@@ -63,12 +63,13 @@ def find_duplicates(
         alone[list(copies)] = False
         index = _Index(table)
         comparison = QuestionComparison(table, index.slots, answers)
-        for one, other in index.pairs(alone):
-            kind = comparison.compare(one, other)
-            roots = sorted({_root(first_of, one), _root(first_of, other)})
-            if kind in kinds and len(roots) == 2:
-                first_of[roots[1]], kind_of[roots[1]] = roots[0], kind
-    return [Match(row=row, of=_root(first_of, row), kind=kind_of[row]) for row in sorted(first_of)]
+        for one, other in sorted(index.pairs(alone), key=lambda pair: (pair[1], pair[0])):
+            first = first_of.get(one, one)
+            if other not in first_of and (kind := comparison.compare(first, other)) in kinds:
+                first_of[other], kind_of[other] = first, kind
+        for row in copies if "exact" in kinds else ():
+            first_of[row] = first_of.get(copies[row], copies[row])
+    return [Match(row=row, of=first_of[row], kind=kind_of[row]) for row in sorted(first_of)]
 
 
 def find_contaminated(
@@ -101,20 +102,21 @@ def find_contaminated(
     return [found[row] for row in sorted(found)]
 
 
-def _root(first_of: dict[int, int], row: int) -> int:
-    while row in first_of:
-        row = first_of[row]
-    return row
-
-
 def _row_hashes(table: TokenTable) -> Hashes:
     out = np.zeros(len(table), np.uint64)
     for first, end in table.chunks():
         where = slice(int(table.starts[first]), int(table.starts[end]))
-        rows = table.row_numbers(first, end)
-        place = np.arange(where.start, where.stop) - table.starts[rows]
-        out[first:end] = table.row_sums(mixed(mixed(table.ids[where]) + place.astype(np.uint64), 3), first, end)
+        counted = ~table.is_quote[table.ids[where]]
+        place = _places(counted, table.row_numbers(first, end), table.starts - table.starts[first])
+        hashes = np.where(counted, mixed(mixed(table.ids[where]) + place, 3), np.uint64(0))
+        out[first:end] = table.row_sums(hashes, first, end)
     return out
+
+
+def _places(chosen: Flags, rows: Ints, starts: Ints) -> Hashes:
+    """How many chosen tokens of its row stand before each token of a chunk."""
+    before = np.cumsum(chosen) - chosen
+    return np.asarray((before - before[starts[rows]] if len(rows) else before).astype(np.uint64))
 
 
 def _exact_copies(table: TokenTable, texts: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -240,9 +242,7 @@ class _Index:
             varies = self.slots.positions[where] != FIXED
             numbers = table.is_number[ids] & varies & ~self.slots.is_constant[ids]
             for salt, chosen in enumerate((self.slots.is_value[ids] & varies, numbers)):
-                before = np.cumsum(chosen) - chosen
-                place = before - before[(table.starts[row_of] - table.starts[first])] if len(ids) else before
-                in_order = mixed(mixed(ids) + place.astype(np.uint64), 8)
+                in_order = mixed(mixed(ids) + _places(chosen, row_of, table.starts - table.starts[first]), 8)
                 for in_any_order, hashes in enumerate((in_order, mixed(ids))):
                     sums = table.row_sums(np.where(chosen, hashes, np.uint64(0)), first, end)
                     there = np.nonzero(rows[first:end] & (sums != 0))[0]

@@ -19,7 +19,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-TOKEN_PATTERN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s.,!?;:'\"`“”‘’…]")
+TOKEN_PATTERN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s.,!?;:'`‘’…]")
+QUOTES = str.maketrans(dict.fromkeys("“”„«»", '"'))
 NUMBERING_PATTERN = re.compile(
     r"\s*(?:(?:question|problem|exercise|task|q)\s*(?:no\.?\s*)?#?\d+\s*[.):]|\d+[.)])\s+", re.IGNORECASE
 )
@@ -48,7 +49,8 @@ def words_of(text: str) -> list[str]:
         ['what', 'is', '12.5', '+', '7']
     """
     numbering = NUMBERING_PATTERN.match(text)
-    found: list[str] = TOKEN_PATTERN.findall((text[numbering.end() :] if numbering else text).lower())
+    text = (text[numbering.end() :] if numbering else text).lower()
+    found: list[str] = TOKEN_PATTERN.findall(text if text.isascii() else text.translate(QUOTES))
     return found
 
 
@@ -64,6 +66,8 @@ class TokenTable:
     is_number: Flags
     """By id."""
     is_symbol: Flags
+    is_quote: Flags
+    """Quotation marks bound what they stand around, and are no difference by themselves."""
     count: Ints
     """Occurrences by id."""
 
@@ -87,7 +91,8 @@ class TokenTable:
             starts=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
             words=words,
             is_number=np.array([word[0].isdigit() for word in words], bool),
-            is_symbol=np.array([not word[0].isalnum() for word in words], bool),
+            is_symbol=np.array([not word[0].isalnum() and word != '"' for word in words], bool),
+            is_quote=np.array([word == '"' for word in words], bool),
             count=np.bincount(ids, minlength=len(words)),
         )
 
@@ -162,7 +167,7 @@ class Slots:
         seen = np.bincount(table.ids[positions != UNKNOWN], minlength=len(table.words))
         values = table.is_number | (in_slots > MIN_SLOT_SHARE * seen)
         constants = table.is_number & (seen >= MIN_CONTEXT_COUNT) & (in_slots <= MIN_SLOT_SHARE * seen)
-        return cls(positions=positions, is_value=values & ~table.is_symbol, is_constant=constants)
+        return cls(positions=positions, is_value=values & ~table.is_symbol & ~table.is_quote, is_constant=constants)
 
 
 def _left_side(hashes: Hashes, rows: Ints) -> tuple[Hashes, Flags]:
