@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from wanderlust.data.comparison import Kind, QuestionComparison
-from wanderlust.data.tokens import BUCKET_BITS, FIXED, Flags, Hashes, Ints, Slots, TokenTable, mixed, n_grams
+from wanderlust.data.tokens import FIXED, Flags, Hashes, Ints, Slots, TokenTable, mixed, n_grams
 
 GRAM_SIZES = (1, 2, 4, 8)
 GRAMS_PER_SIZE = 3
@@ -212,7 +212,8 @@ class _Index:
 
     def _grams(self, size: int, rows: Flags, *, numbers: bool = True, first: int = 0) -> _Keys:
         """The rarest n-grams of each row from `first` on that other rows have as well."""
-        buckets, shift = np.zeros(1 << BUCKET_BITS, np.int32), np.uint64(64 - BUCKET_BITS)
+        bits = self.table.bucket_bits
+        buckets, shift = np.zeros(1 << bits, np.int32), np.uint64(64 - bits)
         keys, owners = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
         for begin, end in self.table.chunks():
             grams, _, inside = self._chunk_grams(begin, end, size)

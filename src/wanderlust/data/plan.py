@@ -248,7 +248,8 @@ class Student:
     max_tokens: int = 256
     seeds: tuple[int, ...] = (0, 1, 2)
     tokens: int = 0
-    """Tokens of data per student, counted as in the budget, rows repeated in turn. 0: those of the plan itself."""
+    """Tokens of conversations per student and epoch, a quarter of the characters; rows are repeated in turn. 0: those of
+    the plan itself."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of `wander sft`: epochs, lr, fresh_width, ..."""
 

@@ -34,7 +34,8 @@ MIN_SLOT_FILLERS = 3.0
 """The same times the occurrences of the context: one mistyped word makes no slot of it."""
 MIN_SLOT_SHARE = 0.5
 """Share of a token's occurrences in slots from which on the token is a value wherever it stands."""
-BUCKET_BITS = 23
+MIN_BUCKET_BITS, MAX_BUCKET_BITS = 12, 23
+"""Counts are kept in 2 to the power of so many buckets, four for each token where there is room."""
 CHUNK_TOKENS = 1 << 21
 """Tokens that one pass over the corpus takes at a time."""
 UNKNOWN, FIXED, SLOT = 0, 1, 2
@@ -98,6 +99,11 @@ class TokenTable:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    @property
+    def bucket_bits(self) -> int:
+        """For counts of what the rows have."""
+        return min(max((4 * len(self.ids)).bit_length(), MIN_BUCKET_BITS), MAX_BUCKET_BITS)
 
     def row(self, number: int) -> list[int]:
         """The ids of a row."""
@@ -199,7 +205,7 @@ def _both_sides(hashes: Hashes, rows: Ints) -> tuple[Hashes, Flags]:
 
 def _diversity(table: TokenTable, context: Any) -> npt.NDArray[np.uint8]:
     """What one kind of context says of each position."""
-    size = 1 << BUCKET_BITS
+    size = 1 << table.bucket_bits
     counts, pairs = np.zeros(size, np.int32), np.zeros(size, np.int32)
 
     def parts(first: int, end: int) -> tuple[slice, Ints, Ints, Flags]:
@@ -209,7 +215,7 @@ def _diversity(table: TokenTable, context: Any) -> npt.NDArray[np.uint8]:
             none = np.zeros(len(hashes), np.int64)
             return where, none, none, np.zeros(len(hashes), bool)
         found, there = context(hashes, table.row_numbers(first, end))
-        shift = np.uint64(64 - BUCKET_BITS)
+        shift = np.uint64(64 - table.bucket_bits)
         bucket = (mixed(found, 1) >> shift).astype(np.int64)
         pair = (mixed(found + hashes, 2) >> shift).astype(np.int64)
         return where, bucket, pair, there
