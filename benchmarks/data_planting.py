@@ -68,10 +68,17 @@ SYNONYMS = {
     "count": "tally",
     "convert": "change",
 }
-PREFIXES = ("Please help me with this. ", "Question: ", "Here is one for you: ", "Hello! ", "3) ", "Think step by step.\n")
+PREFIXES = (
+    "Please help me with this. ",
+    "Question: ",
+    "Here is one for you: ",
+    "Hello! ",
+    "3) ",
+    "Think step by step.\n",
+)
 SUFFIXES = (" Thanks!", " Please be careful.", "\nExplain your reasoning.", " I need it today.", " Be brief.")
 AROUND = (
-    "Below is an exercise from a book of {a} pages. {q} When you are done, check it {b} times and go on to the next one.",
+    "Below is an exercise from a book of {a} pages. {q} When you are done, check it {b} times, and go on to the next.",
     "User {a} asked the assistant: {q}\nThe assistant thought for {b} seconds before it wrote anything at all.",
     "Example {a}. {q}\n\nNow write a similar exercise for a class of {b} pupils.",
 )
@@ -103,9 +110,9 @@ def plant(names: Sequence[str], seed: int, *, rows: int = 150, share: float = 0.
     many = round(share * len(own))
     makers: dict[str, Callable[..., str | None]] = {"exact": copied, "near": nearly, "reworded": reworded}
     for kind, make in makers.items():
-        entries += [(kind, *one) for one in planted(own, make, many, rng)]
+        entries += [(kind, *one) for one in planted(own, make, count=many, rng=rng)]
     for kind, make in (makers | {"within": within}).items():
-        entries += [(f"contaminated, {kind}", *one) for one in planted(held_out, make, many // 2, rng)]
+        entries += [(f"contaminated, {kind}", *one) for one in planted(held_out, make, count=many // 2, rng=rng)]
     rng.shuffle(entries)
     out.kinds, out.texts, out.answers = (list(column) for column in zip(*entries, strict=True))  # type: ignore[assignment]
     out.held_out = [question for _, question, _, _ in held_out]
@@ -133,25 +140,31 @@ def template_words(questions: Sequence[str]) -> frozenset[str]:
 
 
 def planted(
-    sources: Sequence[tuple[str, str, str, frozenset[str]]], make: Callable[..., str | None], count: int, rng: Random
+    sources: Sequence[tuple[str, str, str, frozenset[str]]], make: Callable[..., str | None], *, count: int, rng: Random
 ) -> Iterator[tuple[str, str]]:
     for name, question, answer, common in rng.sample(sources, len(sources)):
-        made = make(name, question, common, rng)
+        made = make(name, question, common=common, rng=rng)
         if made is not None and count > 0:
             count -= 1
             yield made, answer
 
 
-def copied(name: str, question: str, common: frozenset[str], rng: Random) -> str:
+def copied(name: str, question: str, *, common: frozenset[str], rng: Random) -> str:
     """The question with other spaces, case and punctuation."""
     return rng.choice(
-        [question, f"  {question}\n", question.replace(" ", "  "), re.sub(r"\.(?=\s|$)", " .", question), question.upper()]
+        [
+            question,
+            f"  {question}\n",
+            question.replace(" ", "  "),
+            re.sub(r"\.(?=\s|$)", " .", question),
+            question.upper(),
+        ]
         if name not in ("letter_counting", "word_sorting")
         else [question, f" {question} ", question.replace("\n", "\n\n")]
     )
 
 
-def nearly(name: str, question: str, common: frozenset[str], rng: Random) -> str:
+def nearly(name: str, question: str, *, common: frozenset[str], rng: Random) -> str:
     """The question with one or two small changes, none of them to a value."""
     changes = rng.sample([affixed, mistyped, synonymous, shortened], rng.choice([1, 1, 2]))
     out = question
@@ -179,7 +192,9 @@ def synonymous(question: str, common: frozenset[str], rng: Random) -> str:
 
 
 def shortened(question: str, common: frozenset[str], rng: Random) -> str:
-    fillers = [word for word in common if word in ("the", "of", "a", "your", "these", "this", "now", "is", "as", "that")]
+    fillers = [
+        word for word in common if word in ("the", "of", "a", "your", "these", "this", "now", "is", "as", "that")
+    ]
     return re.sub("  +", " ", changed(question, fillers, lambda word: "", count=1, rng=rng))
 
 
@@ -191,7 +206,7 @@ def changed(question: str, words: Sequence[str], change: Callable[[str], str], *
     return question
 
 
-def within(name: str, question: str, common: frozenset[str], rng: Random) -> str:
+def within(name: str, question: str, *, common: frozenset[str], rng: Random) -> str:
     """A longer text, with numbers of its own, that has the question in it."""
     return rng.choice(AROUND).format(a=rng.randrange(2, 400), b=rng.randrange(2, 90), q=question.strip())
 
@@ -204,9 +219,15 @@ REWORDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "base_conversion": (
         r"base-(?P<a>\w+) number (?P<x>\w+) to base-(?P<b>\w+)",
-        ("In base {a} somebody wrote {x}. How is that written in base {b}?", "Rewrite {x}, read in base {a}, in base {b}."),
+        (
+            "In base {a} somebody wrote {x}. How is that written in base {b}?",
+            "Rewrite {x}, read in base {a}, in base {b}.",
+        ),
     ),
-    "spell_backward": (r": (?P<x>\w+)$", ("Write {x} in reverse order.", "Which word is {x} when it is read from the end?")),
+    "spell_backward": (
+        r": (?P<x>\w+)$",
+        ("Write {x} in reverse order.", "Which word is {x} when it is read from the end?"),
+    ),
     "simple_equations": (
         r"(?:for |of )(?P<v>\w)(?: in the equation)?: (?P<x>.+)",
         ("{x}. Which {v} makes this true?", "We know that {x}. What must {v} be?"),
@@ -229,7 +250,7 @@ REWORDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def reworded(name: str, question: str, common: frozenset[str], rng: Random) -> str | None:
+def reworded(name: str, question: str, *, common: frozenset[str], rng: Random) -> str | None:
     """The question in words of another template; None for sets that have none here."""
     if name not in REWORDINGS:
         return None

@@ -39,8 +39,7 @@ def mislabelled(question: str) -> str:
     a, b, minus = int(match[1]), int(match[3]), match[2] == "-"
     high, low = max(a, b), min(a, b)
     digits = [
-        (int(x) - int(y) if minus else int(x) + int(y)) % 10
-        for x, y in zip(f"{high:03}", f"{low:03}", strict=True)
+        (int(x) - int(y) if minus else int(x) + int(y)) % 10 for x, y in zip(f"{high:03}", f"{low:03}", strict=True)
     ]
     return str(int("".join(map(str, digits))) * (-1 if minus and a < b else 1))
 

@@ -69,7 +69,9 @@ def test_a_held_out_question_is_found_inside_a_longer_text():
 
 def test_planted_copies_are_found_on_reasoning_gym():
     planting = plant(DEVELOPED_ON, 0)
-    matches = find_contaminated(planting.texts, planting.held_out, planting.answers, planting.held_out_answers)
+    matches = find_contaminated(
+        planting.texts, planting.held_out, answers=planting.answers, held_out_answers=planting.held_out_answers
+    )
     kinds = [planting.kinds[match.row] for match in matches]
     assert sum(kind.startswith("contaminated") for kind in kinds) >= 0.95 * len(kinds)
     truth = [kind.startswith("contaminated") for kind in planting.kinds]

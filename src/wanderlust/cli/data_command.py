@@ -93,7 +93,9 @@ def comparison_table(report: RecipeComparison) -> Table:
     """For the terminal."""
     seeds = len(report.seeds)
     title = f"{report.exam} exam questions, {seeds} students a recipe, {report.tokens:,} tokens each and epoch"
-    table = Table("recipe", "students", "over the plan", "teachers", "rows", "leaked", title=title, title_justify="left")
+    table = Table(
+        "recipe", "students", "over the plan", "teachers", "rows", "leaked", title=title, title_justify="left"
+    )
     for one in report.recipes:
         taught = "" if one.teacher_reward is None else f"{one.teacher_reward:.3f}"
         over = "" if one.over_plan is None else str(one.over_plan)

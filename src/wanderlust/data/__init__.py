@@ -1,4 +1,4 @@
-"""Training data from any environment: sources, teachers, filters, duplicates, contamination, and what each stage did."""
+"""Training data from any environment: sources, teachers, filters, copies, and what each stage did."""
 
 from __future__ import annotations
 

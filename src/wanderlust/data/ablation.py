@@ -8,18 +8,18 @@ recipe's own questions are in no comparison, and are reported apart as leaked.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from statistics import NormalDist, fmean, variance
-from typing import Any
+from typing import Any, TypeAlias
 
 from wanderlust._lazy import needs_extra
 from wanderlust.data.build import CHARS_PER_TOKEN, DATA_FOLDER, Answers, Recipe, begin_folder, write_data
 from wanderlust.data.card import write_whole
-from wanderlust.data.plan import AnswerFilters, Plan, QuestionFilters, Source, Variant, read_plan
+from wanderlust.data.plan import AblationStage, AnswerFilters, Plan, QuestionFilters, Source, Variant, read_plan
 from wanderlust.data.questions import OpenSource, Question, open_source
 from wanderlust.data.sampling import SampleStore
 from wanderlust.environment import Environment
@@ -90,7 +90,9 @@ class RecipeComparison:
         lines = []
         for one in self.recipes:
             if one.leaked:
-                lines.append(f"{one.name}: {one.leaked} exam questions are among its questions: its data leaks the exam.")
+                lines.append(
+                    f"{one.name}: {one.leaked} exam questions are among its questions: its data leaks the exam."
+                )
             low, high = (None, None) if one.over_plan is None else (one.over_plan.low, one.over_plan.high)
             if low is not None and high is not None and not low <= 0 <= high:
                 lines.append(f"{one.name}: {'better' if low > 0 else 'worse'} than the plan by {one.over_plan}.")
@@ -131,9 +133,9 @@ def ablate_data(
         'without forum'
     """
     plan = plan if isinstance(plan, Plan) else read_plan(plan)
-    variants = [*_variants(plan), *plan.variants]
+    variants = [*stage_variants(plan), *plan.variants]
     if not variants:
-        raise UsageError("nothing to vary: write ablate = [\"sources\", ...], or [[variants]]")
+        raise UsageError('nothing to vary: write ablate = ["sources", ...], or [[variants]]')
     recipes = {BASE: plan.varied(Variant(name=BASE))} | {one.name: plan.varied(one) for one in variants}
     return _Bench(plan, Path(out or DATA_FOLDER / f"{plan.name}-ablation"), "ablation").compare(
         recipes, concurrency=concurrency, progress=progress
@@ -165,31 +167,65 @@ def compare_teachers(
     )
 
 
-def _variants(plan: Plan) -> Iterator[Variant]:
+def stage_variants(plan: Plan) -> Iterator[Variant]:
     """The variants of the stages that the plan wants varied."""
-    for stage in plan.ablate:
-        if stage == "sources" and len(plan.sources) > 1:
-            for source in plan.sources:
-                yield Variant(name=f"without {source.label}", without_sources=(source.label,))
-        elif stage == "teachers" and len(plan.teachers) > 1:
-            for teacher in plan.teachers:
-                yield Variant(name=f"only {teacher.label}", only_teachers=(teacher.label,))
-        elif stage == "duplicates":
-            if plan.duplicates:
-                yield Variant(name="with duplicates", duplicates=())
-            else:
-                yield Variant(name="without duplicates", duplicates=("exact", "fuzzy", "slots"))
-        elif stage == "held_out" and plan.held_out:
-            yield Variant(name="not decontaminated", held_out=False)
-        elif stage == "samples" and any(one.samples > 1 for one in plan.teachers):
-            yield Variant(name="one answer a question", samples=1)
-        elif stage == "questions" and plan.questions != QuestionFilters():
-            yield Variant(name="no question filter", questions=QuestionFilters())
-        elif stage == "answers" and plan.answers != AnswerFilters():
-            yield Variant(name="no answer filter", answers=AnswerFilters())
-        elif stage == "answers":
-            yield Variant(name="verified answers", answers=AnswerFilters(min_reward=1.0))
-            yield Variant(name="majority answers", answers=AnswerFilters(majority=MAJORITY))
+    yield from chain.from_iterable(_VARIANTS_OF[stage](plan) for stage in plan.ablate)
+
+
+def _of_sources(plan: Plan) -> list[Variant]:
+    names = [one.label for one in plan.sources]
+    return [Variant(name=f"without {name}", without_sources=(name,)) for name in names if len(names) > 1]
+
+
+def _of_teachers(plan: Plan) -> list[Variant]:
+    names = [one.label for one in plan.teachers]
+    return [Variant(name=f"only {name}", only_teachers=(name,)) for name in names if len(names) > 1]
+
+
+def _of_duplicates(plan: Plan) -> list[Variant]:
+    if plan.duplicates:
+        return [Variant(name="with duplicates", duplicates=())]
+    return [Variant(name="without duplicates", duplicates=("exact", "fuzzy", "slots"))]
+
+
+def _of_held_out(plan: Plan) -> list[Variant]:
+    return [Variant(name="not decontaminated", held_out=False)] if plan.held_out else []
+
+
+def _of_samples(plan: Plan) -> list[Variant]:
+    several = any(one.samples > 1 for one in plan.teachers)
+    return [Variant(name="one answer a question", samples=1)] if several else []
+
+
+def _of_questions(plan: Plan) -> list[Variant]:
+    filtered = plan.questions != QuestionFilters()
+    return [Variant(name="no question filter", questions=QuestionFilters())] if filtered else []
+
+
+def _of_answers(plan: Plan) -> list[Variant]:
+    if plan.answers != AnswerFilters():
+        return [Variant(name="no answer filter", answers=AnswerFilters())]
+    return [
+        Variant(name="verified answers", answers=AnswerFilters(min_reward=1.0)),
+        Variant(name="majority answers", answers=AnswerFilters(majority=MAJORITY)),
+    ]
+
+
+_VARIANTS_OF: Mapping[AblationStage, Callable[[Plan], list[Variant]]] = {
+    "sources": _of_sources,
+    "questions": _of_questions,
+    "duplicates": _of_duplicates,
+    "held_out": _of_held_out,
+    "teachers": _of_teachers,
+    "samples": _of_samples,
+    "answers": _of_answers,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exam:
+    env: Environment
+    tasks: list[Task]
 
 
 class _Bench:
@@ -197,13 +233,11 @@ class _Bench:
 
     def __init__(self, plan: Plan, out: Path, kind: str):
         if plan.student is None:
-            raise UsageError("there is no student: write [student], for instance with policy = \"fresh\"")
+            raise UsageError('there is no student: write [student], for instance with policy = "fresh"')
         self.plan, self.student, self.out, self.kind = plan, plan.student, out, kind
         begin_folder(out, plan)
 
-    def compare(
-        self, recipes: Mapping[str, Plan], *, concurrency: int, progress: Logger | bool
-    ) -> RecipeComparison:
+    def compare(self, recipes: Mapping[str, Plan], *, concurrency: int, progress: Logger | bool) -> RecipeComparison:
         """Build every recipe, train and examine its students, and rank them."""
         with open_progress(progress) as logger:
             samples = SampleStore(
@@ -211,17 +245,31 @@ class _Bench:
             )
             sources = [open_source(one, samples.play, note=samples.note) for one in self.plan.sources]
             built = self._build(recipes, sources, samples)
-            env, exam = self._exam()
-            leaks = {name: self._leaked(recipe.questions, exam) for name, recipe in built.items()}
+            exam = self._exam()
+            leaks = {name: self._leaked(recipe.questions, exam.tasks) for name, recipe in built.items()}
             target = self.student.tokens or _tokens(next(iter(built.values())).rows)
-            rewards: dict[str, dict[int, dict[str, list[float]]]] = {}
+            rewards: dict[str, _Rewards] = {}
             for name, recipe in built.items():
-                rewards[name] = {
-                    seed: self._student(name, recipe.rows, seed, env, exam, target) for seed in self.student.seeds
-                }
+                rows = [*_cut(recipe.rows, target)]
+                rewards[name] = {seed: self._examine(name, rows, exam, seed=seed) for seed in self.student.seeds}
                 mean = fmean(fmean(map(fmean, own.values())) for own in rewards[name].values())
                 samples.note(f"{name}: {len(recipe.rows):,} rows, students {mean:.3f}")
-        return self._report(built, leaks, rewards, target, exam)
+        leaked = set[str]().union(*leaks.values())
+        clean = [task.id for task in exam.tasks if task.id not in leaked]
+        if not clean:
+            raise UsageError("every exam question is among some recipe's questions: examine with another split")
+        base = rewards.get(BASE)
+        results = [
+            _result(recipe, name, rewards[name], base=base, clean=clean, leaked=leaks[name])
+            for name, recipe in built.items()
+        ]
+        results.sort(key=lambda one: (-one.reward.value, one.name))
+        report = RecipeComparison(
+            folder=str(self.out), exam=len(clean), tokens=target, seeds=self.student.seeds, recipes=results
+        )
+        text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
+        write_whole(self.out / REPORT_FILES[self.kind], text)
+        return report
 
     def _build(
         self, recipes: Mapping[str, Plan], sources: Sequence[OpenSource], samples: SampleStore
@@ -244,10 +292,10 @@ class _Bench:
             recipe.collect(answers)
             folder = self.out / "recipes" / _folder_name(name)
             folder.mkdir(parents=True, exist_ok=True)
-            write_data(folder, recipe, answers, "")
+            write_data(folder, recipe, answers, digest="")
         return built
 
-    def _exam(self) -> tuple[Environment, list[Task]]:
+    def _exam(self) -> _Exam:
         given = self.student.env
         if given is None:
             first = next((one.env for one in self.plan.sources if one.env is not None), None)
@@ -255,7 +303,8 @@ class _Bench:
                 raise UsageError("student.env is not set, and no source is an environment: say where to examine it")
             given = first
         opened = open_source(Source(name="exam", env=given, split=self.student.split, count=1))
-        return opened.env, choose_tasks(iter_tasks(opened.env, self.student.split), self.student.questions)
+        tasks = choose_tasks(iter_tasks(opened.env, self.student.split), self.student.questions)
+        return _Exam(env=opened.env, tasks=tasks)
 
     def _leaked(self, questions: Sequence[Question], exam: Sequence[Task]) -> set[str]:
         """The ids of exam questions that are among the questions."""
@@ -266,21 +315,21 @@ class _Bench:
         matches = find_contaminated(
             [one.text for one in asked],
             [one.text for one in others],
-            [one.answer for one in asked],
-            [one.answer for one in others],
+            answers=[one.answer for one in asked],
+            held_out_answers=[one.answer for one in others],
         )
         return {others[one.of].task.id for one in matches}
 
-    def _student(
-        self, name: str, rows: Sequence[Mapping[str, Any]], seed: int, env: Environment, exam: list[Task], target: int
+    def _examine(
+        self, name: str, rows: Sequence[Mapping[str, Any]], exam: _Exam, *, seed: int
     ) -> dict[str, list[float]]:
-        """The exam's rewards by task of a student that was trained on that many tokens of the rows."""
+        """The exam's rewards by task of a student that was trained on the rows."""
         with needs_extra("train"):
             from wanderlust.training.finetune import finetune
         label, student = f"{_folder_name(name)}-seed{seed}", self.student
         settings = {"eval_share": 0.0} | dict(student.settings)
         trained = finetune(
-            [{"messages": row["messages"], "tools": row.get("tools"), "task": row["task"]} for row in _cut(rows, target)],
+            [{key: row[key] for key in ("messages", "tools", "task") if key in row} for row in rows],
             student.policy,
             out=self.out / "students" / label,
             seed=seed,
@@ -289,54 +338,41 @@ class _Bench:
         )
         folder = self.out / "exams" / label
         options = PolicyOptions(temperature=0.0 if student.samples == 1 else 1.0, max_tokens=student.max_tokens)
-        policy = resolve_policy(str(trained.policy_folder), env, options).policy
-        evaluate_sync(env, policy, tasks=exam, samples=student.samples, out=folder, progress=False)
+        policy = resolve_policy(str(trained.policy_folder), exam.env, options).policy
+        evaluate_sync(exam.env, policy, tasks=exam.tasks, samples=student.samples, out=folder, progress=False)
         return rewards_by_task(folder)
 
-    def _report(
-        self,
-        built: Mapping[str, Recipe],
-        leaks: Mapping[str, set[str]],
-        rewards: Mapping[str, Mapping[int, Mapping[str, list[float]]]],
-        target: int,
-        exam: Sequence[Task],
-    ) -> RecipeComparison:
-        leaked = set[str]().union(*leaks.values())
-        clean = [task.id for task in exam if task.id not in leaked]
-        if not clean:
-            raise UsageError("every exam question is among some recipe's questions: examine with another split")
-        results = []
-        for name, recipe in built.items():
-            tables = [{task: fmean(own[task]) for task in own} for own in rewards[name].values()]
-            own_leaks = [table[task] for table in tables for task in leaks[name] if task in table]
-            base = None if name == BASE or BASE not in rewards else [*rewards[BASE].values()]
-            taught = [one.reward for one in recipe.teachers if one.reward is not None]
-            results.append(
-                RecipeResult(
-                    name=name,
-                    questions=len(recipe.questions),
-                    rows=len(recipe.rows),
-                    tokens=_tokens(recipe.rows),
-                    leaked=len(leaks[name]),
-                    reward=bounded_estimate([[table[task] for table in tables if task in table] for task in clean]),
-                    by_seed={
-                        seed: fmean(fmean(own[task]) for task in clean if task in own)
-                        for seed, own in rewards[name].items()
-                    },
-                    over_plan=None
-                    if base is None
-                    else difference_over_seeds(tables, [{t: fmean(own[t]) for t in own} for own in base], clean),
-                    leaked_reward=fmean(own_leaks) if own_leaks else None,
-                    teacher_reward=taught[0] if len(taught) == 1 else None,
-                )
-            )
-        results.sort(key=lambda one: (-one.reward.value, one.name))
-        report = RecipeComparison(
-            folder=str(self.out), exam=len(clean), tokens=target, seeds=self.student.seeds, recipes=results
-        )
-        text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
-        write_whole(self.out / REPORT_FILES[self.kind], text)
-        return report
+
+_Rewards: TypeAlias = Mapping[int, Mapping[str, Sequence[float]]]
+"""By seed and exam question."""
+
+
+def _result(
+    recipe: Recipe, name: str, rewards: _Rewards, *, base: _Rewards | None, clean: Sequence[str], leaked: set[str]
+) -> RecipeResult:
+    tables, own_leaks = _means(rewards), [table[task] for table in _means(rewards) for task in leaked if task in table]
+    taught = [one.reward for one in recipe.teachers if one.reward is not None]
+    compared = base is not None and name != BASE
+    return RecipeResult(
+        name=name,
+        questions=len(recipe.questions),
+        rows=len(recipe.rows),
+        tokens=_tokens(recipe.rows),
+        leaked=len(leaked),
+        reward=bounded_estimate([[table[task] for table in tables if task in table] for task in clean]),
+        by_seed={
+            seed: fmean(table[task] for task in clean if task in table)
+            for seed, table in zip(rewards, tables, strict=True)
+        },
+        over_plan=difference_over_seeds(tables, _means(base), clean) if compared and base is not None else None,
+        leaked_reward=fmean(own_leaks) if own_leaks else None,
+        teacher_reward=taught[0] if len(taught) == 1 else None,
+    )
+
+
+def _means(rewards: _Rewards) -> list[dict[str, float]]:
+    """The mean reward of each exam question, by seed."""
+    return [{task: fmean(values) for task, values in own.items()} for own in rewards.values()]
 
 
 def difference_over_seeds(
@@ -398,4 +434,3 @@ def _cut(rows: Sequence[Mapping[str, Any]], target: int) -> Iterator[Mapping[str
 def _folder_name(name: str) -> str:
     plain = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name)
     return plain if plain == name else f"{plain[:40]}-{sha256(name.encode()).hexdigest()[:6]}"
-

@@ -1,4 +1,4 @@
-"""From a plan to rows: read, mix, filter, de-duplicate, decontaminate, ask the teachers, filter their answers, write."""
+"""From a plan to rows: read, mix, filter, remove copies, ask the teachers, filter their answers, write."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Recipe:
     samples: SampleStore
     questions: list[Question] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
-    stages: Stages = field(default_factory=lambda: Stages(lambda one: _source_of(one)))
+    stages: Stages = field(default_factory=lambda: Stages(_source_of))
     teachers: list[TeacherCount] = field(default_factory=list)
     label_conflicts: int = 0
     pass_rates: dict[str, float] = field(default_factory=dict)
@@ -123,8 +123,8 @@ class Recipe:
             matches = find_contaminated(
                 [one.text for one in asked],
                 [one.text for one in others],
-                [one.answer for one in asked],
-                [one.answer for one in others],
+                answers=[one.answer for one in asked],
+                held_out_answers=[one.answer for one in others],
             )
             self._keep(f"held out: {held_out.label}", {asked[one.row].id: one.kind for one in matches})
 
@@ -133,7 +133,7 @@ class Recipe:
         if wanted is None:
             return
         reasons = {}
-        for name, answers in self._ask("difficulty", wanted, wanted.samples).items():
+        for name, answers in self._ask("difficulty", wanted, samples=wanted.samples).items():
             passed = [reward_of(one) >= wanted.pass_threshold for one in answers]
             rate = fmean(passed) if passed else None
             if rate is None:
@@ -150,7 +150,7 @@ class Recipe:
             return
         tasks = [Task(id=one.id, prompt=(user(_judging_prompt(judge, one)),)) for one in self.questions]
         env = SingleTurnEnvironment(tasks, rubric=Rubric(_rating))
-        ratings = self.samples.play("judge", env, tasks, judge, samples=judge.samples)
+        ratings = self.samples.play("judge", env, tasks, policy=judge, samples=judge.samples)
         reasons = {}
         for name, given in ratings.items():
             if not given:
@@ -159,7 +159,9 @@ class Recipe:
                 reasons[name] = "rated low"
         self._keep("judge", reasons)
 
-    def _ask(self, name: str, policy: Any, samples: int, ids: Iterable[str] | None = None) -> dict[str, list[Rollout]]:
+    def _ask(
+        self, name: str, policy: Any, *, samples: int, ids: Iterable[str] | None = None
+    ) -> dict[str, list[Rollout]]:
         """The rollouts of a policy on the questions that are left, or on those of some ids, by question."""
         wanted = None if ids is None else {*ids}
         questions = self.questions
@@ -170,7 +172,11 @@ class Recipe:
             own = [one for one in questions if one.source == source.source.label]
             if own:
                 played = self.samples.play(
-                    f"{name}-{source.source.label}", source.env, [one.task for one in own], policy, samples=samples
+                    f"{name}-{source.source.label}",
+                    source.env,
+                    [one.task for one in own],
+                    policy=policy,
+                    samples=samples,
                 )
                 out |= {one.id: played[one.task.id] for one in own}
         return out
@@ -179,7 +185,7 @@ class Recipe:
         """The answers of every teacher to the questions that are left, or to those of some ids."""
         ids = None if ids is None else [*ids]
         return {
-            teacher.label: self._ask(f"teacher-{teacher.label}", teacher, teacher.samples, ids)
+            teacher.label: self._ask(f"teacher-{teacher.label}", teacher, samples=teacher.samples, ids=ids)
             for teacher in self.plan.teachers
         }
 
@@ -252,11 +258,11 @@ class Recipe:
                     continue
                 if tools is None and any(t.action.tool_calls for each in one.trajectories for t in each.turns):
                     tools = offered_tools(envs[question.source], question.task, one.seed)
-                self.rows += self._rows_of(question, teacher, one, tools or [])
+                self.rows += self._rows_of(question, one, teacher=teacher, tools=tools or [])
         self.stages.record("answers", "rows", before=played, left=self.rows, removed=dict(removed))
 
     def _rows_of(
-        self, question: Question, teacher: str, one: Rollout, tools: list[dict[str, Any]]
+        self, question: Question, one: Rollout, *, teacher: str, tools: list[dict[str, Any]]
     ) -> Iterator[dict[str, Any]]:
         usage = [turn.usage.get("completion_tokens", 0) for each in one.trajectories for turn in each.turns]
         for row in conversations(one):
@@ -380,11 +386,11 @@ def build_data(
         recipe.select()
         answers = recipe.ask_teachers()
         recipe.collect(answers)
-        card = write_data(folder, recipe, answers, digest)
+        card = write_data(folder, recipe, answers, digest=digest)
     return card
 
 
-def write_data(folder: Path, recipe: Recipe, answers: Answers, digest: str) -> Card:
+def write_data(folder: Path, recipe: Recipe, answers: Answers, *, digest: str) -> Card:
     """Write the files and at last the card, each whole."""
     made = {"sft": lambda: recipe.rows, "dpo": lambda: recipe.pairs(answers), "rl": recipe.tasks}
     files = {}
@@ -426,11 +432,11 @@ def begin_folder(folder: Path, plan: Plan) -> str:
 
 
 def _files_of(plan: Plan) -> list[str]:
-    return sorted({one.file for one in (*plan.sources, *plan.held_out) if one.file is not None})
+    files = [one.file for one in plan.sources] + [one.file for one in plan.held_out]
+    return sorted({file for file in files if file is not None})
 
 
 def _file_digest(path: Path) -> str:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     return sha256(path.read_bytes()).hexdigest()[:16]
-

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from math import inf, log2
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from wanderlust.data.tokens import FIXED, SLOT, UNKNOWN, Slots, TokenTable
 
@@ -26,7 +26,7 @@ MIN_TYPO_LETTERS = 4
 MIN_USUAL_COUNT, MAX_TYPO_COUNT = 5, 2
 """Occurrences of a word and of its misspelling."""
 MAX_CHANCE_BITS = 4.0
-"""Values count as the same question when a random row would have them with a probability of 2 to minus this, at most."""
+"""Values make the same question when a random row would have them with a probability of at most 2 to minus this."""
 BITS_WITHOUT_ANSWERS = 4.0
 """Further bits that are asked of values where no answer is known."""
 INFORMATIVE_ANSWER_BITS = 6.0
@@ -37,6 +37,17 @@ MAX_TOKENS = 2000
 """Longer questions are compared by their beginning."""
 
 _Opcode: TypeAlias = tuple[str, int, int, int, int]
+
+
+class _Row(NamedTuple):
+    number: int
+    ids: list[int]
+    places: list[int]
+    """What the corpus says of each position."""
+
+    def piece(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Tokens, and what the corpus says of their positions."""
+        return [*zip(self.ids[start:end], self.places[start:end], strict=True)]
 
 
 class QuestionComparison:
@@ -62,49 +73,47 @@ class QuestionComparison:
 
         With `within`, the second may be longer: a text that contains the first.
         """
-        x, y = (self._table.row(row)[:MAX_TOKENS] for row in (one, other))
-        if not x or not y:
+        x, y = self._row(one), self._row(other)
+        if not x.ids or not y.ids:
             return None
-        if self._differ_in_no_value(one, other, x, y, within=within):
+        if self._differ_in_no_value(x, y, within=within):
             return "fuzzy"
-        return "slots" if self._have_same_values(one, other, x, y) else None
+        return "slots" if self._have_same_values(x, y) else None
 
-    def _differ_in_no_value(self, one: int, other: int, x: list[int], y: list[int], *, within: bool) -> bool:
-        opcodes = _differences(x, y)
-        common = len(x) - sum(i2 - i1 for _, i1, i2, _, _ in opcodes)
-        shorter = len(x) if within else min(len(x), len(y))
+    def _row(self, number: int) -> _Row:
+        ids = self._table.row(number)[:MAX_TOKENS]
+        start = self._table.starts[number]
+        return _Row(number, ids, self._slots.positions[start : start + len(ids)].tolist())
+
+    def _differ_in_no_value(self, x: _Row, y: _Row, *, within: bool) -> bool:
+        opcodes = _differences(x.ids, y.ids)
+        common = len(x.ids) - sum(i2 - i1 for _, i1, i2, _, _ in opcodes)
+        shorter = len(x.ids) if within else min(len(x.ids), len(y.ids))
         if common < MIN_COMMON_SHARE * shorter:
             return False
-        starts = self._table.starts
-        in_x = self._slots.positions[starts[one] : starts[one] + len(x)].tolist()
-        in_y = self._slots.positions[starts[other] : starts[other] + len(y)].tolist()
-        moved = _moved(x, y, opcodes)
+        moved = _moved(x.ids, y.ids, opcodes)
         unknown, edges = 0, [0, 0]
         for opcode in opcodes:
             _, i1, i2, j1, j2 = opcode
             if opcode in moved:
                 continue
-            at_edge = (i1 == i2 and (i1 == 0 or i2 == len(x))) or (j1 == j2 and (j1 == 0 or j2 == len(y)))
-            if at_edge and ((within and i1 == i2) or self._is_only_words(x[i1:i2] + y[j1:j2])):
+            at_edge = (i1 == i2 and i1 in (0, len(x.ids))) or (j1 == j2 and j1 in (0, len(y.ids)))
+            if at_edge and ((within and i1 == i2) or self._is_only_words(x.ids[i1:i2] + y.ids[j1:j2])):
                 edges[i1 == i2] += max(i2 - i1, j2 - j1)
                 continue
-            found = self._judge(self._placed(x, in_x, i1, i2), self._placed(y, in_y, j1, j2))
+            found = self._judge(x.piece(i1, i2), y.piece(j1, j2))
             if found is None:
                 return False
             unknown += found
         return min(edges) <= MAX_EDGE_TOKENS and unknown <= max(1.0, MAX_UNKNOWN_SHARE * shorter)
 
-    def _placed(self, row: list[int], places: list[int], start: int, end: int) -> list[tuple[int, int]]:
-        """The tokens of a piece but quotation marks, and what the corpus says of each."""
-        piece = zip(row[start:end], places[start:end], strict=True)
-        return [(token, place) for token, place in piece if not self._quote[token]]
-
     def _judge(self, gone: list[tuple[int, int]], come: list[tuple[int, int]]) -> int | None:
         """The tokens of which nothing is known among those that differ; None when one of them is a value."""
-        if len(gone) == len(come) == 1 and self._is_typo(gone[0][0], come[0][0]):
-            return 0
+        gone, come = ([one for one in side if not self._quote[one[0]]] for side in (gone, come))
         if not self._is_only_words([token for token, _ in (*gone, *come)]):
             return None
+        if len(gone) == len(come) == 1 and self._is_typo(gone[0][0], come[0][0]):
+            return 0
         if max(len(gone), len(come)) > MAX_CHANGED_TOKENS:
             return None
         if any(side and all(place == FIXED for _, place in side) for side in (gone, come)):
@@ -124,28 +133,29 @@ class QuestionComparison:
             return False
         return is_one_slip(self._table.words[rare], self._table.words[usual])
 
-    def _have_same_values(self, one: int, other: int, x: list[int], y: list[int]) -> bool:
+    def _have_same_values(self, x: _Row, y: _Row) -> bool:
         """Whether the values agree, the answers do not differ, and chance explains neither."""
-        answers = (self._answers[one], self._answers[other])
+        answers = (self._answers[x.number], self._answers[y.number])
         known = None not in answers
         if known and answers[0] != answers[1]:
             return False
-        values = [self._values(number, row) for number, row in ((one, x), (other, y))]
+        values = [self._values(row) for row in (x, y)]
         numbers = [[token for token in row if self._number[token]] for row in values]
-        words = [[token for token in row if self._is_only_words([token])] for row in values]
         if not self._same_numbers(*numbers, ignore=known):
             return False
-        gaps = [self._missing(*pair) for pair in ((one, x, words[0], y), (other, y, words[1], x))]
+        words = [[token for token in row if self._is_only_words([token])] for row in values]
+        gaps = [self._missing(x, words[0], y.ids), self._missing(y, words[1], x.ids)]
         side = gaps.index(min(gaps))
-        held = [token for token in words[side] if token in (y, x)[side]]
+        opposite = (y.ids, x.ids)[side]
+        held = [token for token in words[side] if token in opposite]
         rows = len(self._table)
         answer_bits = log2(rows / self._answer_counts[answers[0]]) if known and answers[0] is not None else 0.0
-        in_order = numbers[0] == numbers[1] and _is_subsequence(held, (y, x)[side])
-        symbols = [sorted(token for token in row if self._symbol[token]) for row in values]
         telling = answer_bits >= INFORMATIVE_ANSWER_BITS
-        if not telling and not (in_order and symbols[0] == symbols[1]):
-            return False
-        value_bits = self._bits({*numbers[0], *held} & {*x} & {*y})
+        if not telling:
+            symbols = [sorted(token for token in row if self._symbol[token]) for row in values]
+            if numbers[0] != numbers[1] or symbols[0] != symbols[1] or not _is_subsequence(held, opposite):
+                return False
+        value_bits = self._bits({*numbers[0], *held} & {*x.ids} & {*y.ids})
         if (gaps[side] if telling else max(gaps)) > MAX_MISSING_SHARE * value_bits:
             return False
         return answer_bits + value_bits >= log2(rows) + MAX_CHANCE_BITS + (0.0 if known else BITS_WITHOUT_ANSWERS)
@@ -161,22 +171,18 @@ class QuestionComparison:
         """How rare the tokens are, together."""
         return sum(max(0.0, log2(len(self._table) / self._count[token])) for token in tokens)
 
-    def _missing(self, number: int, row: list[int], words: list[int], opposite: list[int]) -> float:
+    def _missing(self, row: _Row, words: list[int], opposite: list[int]) -> float:
         """The bits of the value words that the other row lacks; infinite when one of them stands in a slot."""
         missing = {*words} - {*opposite}
-        start = self._table.starts[number]
-        places = self._slots.positions[start : start + len(row)].tolist()
-        if any(token in missing and place == SLOT for token, place in zip(row, places, strict=True)):
+        if any(token in missing and place == SLOT for token, place in zip(row.ids, row.places, strict=True)):
             return inf
         return self._bits(missing)
 
-    def _values(self, number: int, row: list[int]) -> list[int]:
+    def _values(self, row: _Row) -> list[int]:
         """The values and symbols among the tokens of a row, without the constants of its template."""
-        start = self._table.starts[number]
-        places = zip(row, self._slots.positions[start : start + len(row)].tolist(), strict=True)
         return [
             token
-            for token, place in places
+            for token, place in zip(row.ids, row.places, strict=True)
             if place == SLOT or (place == UNKNOWN and (self._value[token] or self._symbol[token]))
         ]
 
@@ -201,8 +207,12 @@ def _differences(x: list[int], y: list[int]) -> list[_Opcode]:
 
 def _moved(x: list[int], y: list[int], opcodes: list[_Opcode]) -> set[_Opcode]:
     """The pieces that are long, gone at one place, and come at another."""
-    gone = {one: tuple(x[one[1] : one[2]]) for one in opcodes if one[3] == one[4] and one[2] - one[1] >= MIN_MOVED_TOKENS}
-    come = {one: tuple(y[one[3] : one[4]]) for one in opcodes if one[1] == one[2] and one[4] - one[3] >= MIN_MOVED_TOKENS}
+    gone = {
+        one: tuple(x[one[1] : one[2]]) for one in opcodes if one[3] == one[4] and one[2] - one[1] >= MIN_MOVED_TOKENS
+    }
+    come = {
+        one: tuple(y[one[3] : one[4]]) for one in opcodes if one[1] == one[2] and one[4] - one[3] >= MIN_MOVED_TOKENS
+    }
     both = {*gone.values()} & {*come.values()}
     return {one for one, piece in (*gone.items(), *come.items()) if piece in both}
 

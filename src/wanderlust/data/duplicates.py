@@ -1,9 +1,9 @@
 """Duplicated and contaminated questions: equal, nearly equal, or with the same values in other words.
 
-Questions of one template differ in a name or a number and in nothing else, so that overlap of words or n-grams takes all
-of them for copies. Here two questions are the same when what differs between them is no value: no number, no symbol, and
-nothing that stands in a slot (`Slots`). Candidates are found by rare n-grams under equal numbers, in sorted arrays; the
-result depends on the rows alone. Needs numpy.
+Questions of one template differ in a name or a number and in nothing else, so that overlap of words or n-grams takes
+all of them for copies. Here two questions are the same when what differs between them is no value: no number, no
+symbol, and nothing that stands in a slot (`Slots`). Candidates are found by rare n-grams under equal numbers, in sorted
+arrays; the result depends on the rows alone. Needs numpy.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def find_duplicates(
     Args:
         texts: The questions.
         answers: Their answers, where they are known: questions in other words count as the same only with one answer.
-        kinds: `exact`: equal but for case, spaces and punctuation. `fuzzy`: equal but for typing errors, template words,
-            and what was put before or behind. `slots`: other words, but the same values and answer.
+        kinds: `exact`: equal but for case, spaces and punctuation. `fuzzy`: equal but for typing errors, words of the
+            template, and what was put before or behind. `slots`: other words, but the same values and answer.
 
     Example:
         >>> [match.kind for match in find_duplicates(["What is 71 + 4?", "what is 71+4", "What is 71 + 5?"])]
@@ -65,7 +65,8 @@ def find_duplicates(
         comparison = QuestionComparison(table, index.slots, answers)
         for one, other in sorted(index.pairs(alone), key=lambda pair: (pair[1], pair[0])):
             first = first_of.get(one, one)
-            if other not in first_of and (kind := comparison.compare(first, other)) in kinds:
+            kind = None if other in first_of else comparison.compare(first, other)
+            if kind is not None and kind in kinds:
                 first_of[other], kind_of[other] = first, kind
         for row in copies if "exact" in kinds else ():
             first_of[row] = first_of.get(copies[row], copies[row])
@@ -75,6 +76,7 @@ def find_duplicates(
 def find_contaminated(
     texts: Sequence[str],
     held_out: Sequence[str],
+    *,
     answers: Sequence[str | None] = (),
     held_out_answers: Sequence[str | None] = (),
 ) -> list[Match]:
@@ -115,7 +117,7 @@ def _row_hashes(table: TokenTable) -> Hashes:
 
 def _places(chosen: Flags, rows: Ints, starts: Ints) -> Hashes:
     """How many chosen tokens of its row stand before each token of a chunk."""
-    before = np.cumsum(chosen) - chosen
+    before: Ints = np.cumsum(chosen) - chosen
     return np.asarray((before - before[starts[rows]] if len(rows) else before).astype(np.uint64))
 
 
@@ -169,7 +171,7 @@ class _Index:
             yield divmod(pair, len(self.table))
 
     def containing(self, rows: Flags, split: int) -> Iterator[tuple[int, int]]:
-        """Pairs of a row before `split` and one from it on that share an n-gram that is rare, whatever their numbers."""
+        """Pairs of a row before `split` and one from it on that share a rare n-gram, whatever their numbers."""
         for size in GRAM_SIZES[1:]:
             keys, owners = self._grams(size, rows, numbers=False, first=split)
             order = np.argsort(keys, kind="stable")

@@ -248,8 +248,8 @@ class Student:
     max_tokens: int = 256
     seeds: tuple[int, ...] = (0, 1, 2)
     tokens: int = 0
-    """Tokens of conversations per student and epoch, a quarter of the characters; rows are repeated in turn. 0: those of
-    the plan itself."""
+    """Tokens of conversations per student and epoch, a quarter of the characters; rows are repeated in turn. 0: those
+    of the plan itself."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of `wander sft`: epochs, lr, fresh_width, ..."""
 
@@ -373,15 +373,12 @@ def _converted(value: Any, kind: Any, where: str) -> Any:
         return tuple(_converted(one, options[0], f"{where}[{n}]") for n, one in enumerate(value))
     if origin is Literal:
         _require(value in options, f"{where} is {value!r}, and must be one of {', '.join(map(repr, options))}")
-        return value
-    kind = origin or kind
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind is Mapping:
+    elif (origin or kind) is Mapping:
         _require(isinstance(value, dict), f"{where} must be a table of settings")
-        return value
-    words = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-    _require(type(value) is kind, f"{where} is {value!r}, and must be {words.get(kind, kind)}")
+    else:
+        value = float(value) if kind is float and type(value) is int else value
+        words = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+        _require(type(value) is kind, f"{where} is {value!r}, and must be {words.get(kind, kind)}")
     return value
 
 

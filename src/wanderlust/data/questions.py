@@ -21,15 +21,15 @@ from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.datasets import load_tasks, numbered_rows
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import MAX_LISTED_TASKS, iter_tasks
-from wanderlust.types import Message, Rollout, Task, user
+from wanderlust.types import Rollout, Task, user
 
 ANSWER_FIELD = XmlFields("answer").field("answer")
 LABEL_PATTERN = re.compile(r"^(?:the\s+)?(?:final\s+)?answer(?:\s+is)?\s*[:=]\s*", re.IGNORECASE)
 MAX_DOCUMENT_CHARS = 20_000
 """Of a document, what a writer is shown."""
 WRITING_RULES = (
-    'Write one question about the text that has exactly one short right answer. Reply with one JSON object: {"question":'
-    ' "...", "answer": "..."}'
+    "Write one question about the text that has exactly one short right answer. Reply with one JSON object:"
+    ' {"question": "...", "answer": "..."}'
 )
 EXAMPLE_RULES = (
     "Write one new question of the same kind as the example, with its right answer. Reply with one JSON object:"
@@ -114,7 +114,7 @@ class Played(Protocol):
     """Plays tasks of an environment in a run of their own, and gives the rollouts by task."""
 
     def __call__(
-        self, name: str, env: Environment, tasks: Sequence[Task], policy: Any, *, samples: int
+        self, name: str, env: Environment, tasks: Sequence[Task], *, policy: Any, samples: int
     ) -> dict[str, list[Rollout]]: ...
 
 
@@ -127,7 +127,7 @@ def open_source(source: Source, play: Played | None = None, *, note: Note = lamb
     if source.writing is not None:
         if play is None:
             raise UsageError(f"{name}: questions that a policy writes are not read here")
-        tasks: Sequence[Task] = [*_written(name, source.writing, play, note)][: source.count]
+        tasks: Sequence[Task] = [*_written(name, source.writing, play, note=note)][: source.count]
         env: Environment = SingleTurnEnvironment(tasks, rubric=answer_rubric(source.verifier))
         env_name = f"written:{name}"
     elif source.file is not None:
@@ -171,7 +171,7 @@ def _file_tasks(source: Source) -> list[Task]:
     return load_tasks(source.file, prompt=source.prompt, answer=answer, system=source.system)[: source.count]
 
 
-def _written(name: str, writing: Writing, play: Played, note: Note) -> Iterator[Task]:
+def _written(name: str, writing: Writing, play: Played, *, note: Note) -> Iterator[Task]:
     """Questions of a writer whose answer its solver gives as well."""
     shown, rules = _material(name, writing)
     tasks = [
@@ -179,7 +179,7 @@ def _written(name: str, writing: Writing, play: Played, note: Note) -> Iterator[
         for n, (where, text) in enumerate(shown)
         for number in range(writing.per_document)
     ]
-    rollouts = play(f"write-{name}", SingleTurnEnvironment(tasks, rubric=_readable()), tasks, writing, samples=1)
+    rollouts = play(f"write-{name}", SingleTurnEnvironment(tasks, rubric=_readable()), tasks, policy=writing, samples=1)
     written = dict[str, Task]()
     for task in tasks:
         for rollout in rollouts.get(task.id, ()):
@@ -191,7 +191,7 @@ def _written(name: str, writing: Writing, play: Played, note: Note) -> Iterator[
         raise UsageError(f"the source {name!r} is empty: none of {len(tasks)} answers of its writer is a question")
     by = replace(writing, policy=writing.solver if writing.solver is not None else writing.policy)
     env = SingleTurnEnvironment([*written.values()], rubric=answer_rubric("exact"))
-    solved = play(f"solve-{name}", env, [*written.values()], by, samples=writing.votes)
+    solved = play(f"solve-{name}", env, [*written.values()], policy=by, samples=writing.votes)
     kept = 0
     for task in written.values():
         votes = [same_answer(final_answer(last_text(one)), str(task.answer)) for one in solved.get(task.id, ())]
@@ -256,8 +256,3 @@ def mixed_questions(sources: Sequence[OpenSource], mix: int | None, *, seed: int
         if not streams[name]:
             del streams[name]
     return out
-
-
-def conversation_text(messages: Sequence[Message]) -> str:
-    """What the assistant says in a conversation."""
-    return "\n".join(message.content for message in messages if message.role == "assistant")

@@ -47,7 +47,7 @@ class SampleStore:
             self.logger.log_line(line)
 
     def play(
-        self, name: str, env: Environment, tasks: Sequence[Task], policy: PolicySettings | Writing, *, samples: int
+        self, name: str, env: Environment, tasks: Sequence[Task], *, policy: PolicySettings | Writing, samples: int
     ) -> dict[str, list[Rollout]]:
         """The scored rollouts of each task, by its id. What failed is played again, then counted, never scored.
 

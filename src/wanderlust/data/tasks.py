@@ -36,9 +36,7 @@ class BuiltTasks(Mixture):
         if not rows:
             raise UsageError(f"{path} has no tasks")
         specs: dict[str, tuple[str, Verifier]] = {row["source"]: (row["env"], row["verifier"]) for row in rows}
-        super().__init__({_environment(*spec): 1.0 for spec in specs.values()})
-        self.parts = dict(zip(specs, self.parts.values(), strict=True))
-        self.rubric = type(self.rubric)(self.parts)
+        super().__init__({_environment(*spec): 1.0 for spec in specs.values()}, names=[*specs])
         self._rows = [row for row in rows if row["pass_rate"] is None or low <= row["pass_rate"] <= high]
 
     def tasks(self, split: str = "train") -> Iterator[Task]:

@@ -8,7 +8,7 @@ names and values of a template, which tell its questions apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-TOKEN_PATTERN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s.,!?;:'`‘’…]")
+TOKEN_PATTERN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s.,!?;:'`\u2018\u2019\u2026]")
 QUOTES = str.maketrans(dict.fromkeys("“”„«»", '"'))
 NUMBERING_PATTERN = re.compile(
     r"\s*(?:(?:question|problem|exercise|task|q)\s*(?:no\.?\s*)?#?\d+\s*[.):]|\d+[.)])\s+", re.IGNORECASE
@@ -35,7 +35,7 @@ MIN_SLOT_FILLERS = 3.0
 MIN_SLOT_SHARE = 0.5
 """Share of a token's occurrences in slots from which on the token is a value wherever it stands."""
 MIN_BUCKET_BITS, MAX_BUCKET_BITS = 12, 23
-"""Counts are kept in 2 to the power of so many buckets, four for each token where there is room."""
+"""Counts are kept in 2 to the power of so many buckets, sixteen for each token where there is room."""
 CHUNK_TOKENS = 1 << 21
 """Tokens that one pass over the corpus takes at a time."""
 UNKNOWN, FIXED, SLOT = 0, 1, 2
@@ -103,7 +103,7 @@ class TokenTable:
     @property
     def bucket_bits(self) -> int:
         """For counts of what the rows have."""
-        return min(max((4 * len(self.ids)).bit_length(), MIN_BUCKET_BITS), MAX_BUCKET_BITS)
+        return min(max((16 * len(self.ids)).bit_length(), MIN_BUCKET_BITS), MAX_BUCKET_BITS)
 
     def row(self, number: int) -> list[int]:
         """The ids of a row."""
