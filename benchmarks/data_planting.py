@@ -13,33 +13,18 @@ from dataclasses import dataclass, field
 from random import Random
 
 DEVELOPED_ON = (
-    "chain_sum",
-    "gcd",
-    "base_conversion",
-    "syllogism",
-    "letter_counting",
-    "family_relationships",
-    "leg_counting",
-    "spell_backward",
-    "time_intervals",
-    "simple_equations",
+    *["chain_sum", "gcd", "base_conversion", "syllogism", "letter_counting", "family_relationships", "leg_counting"],
+    *["spell_backward", "time_intervals", "simple_equations", "lcm", "products", "count_primes", "knights_knaves"],
+    *["word_sorting", "calendar_arithmetic", "gsm_symbolic", "caesar_cipher", "number_sorting", "course_schedule"],
+    *["prime_factorization", "decimal_arithmetic", "sentence_reordering", "polynomial_equations"],
 )
+"""Sets on whose plantings the method was made."""
 UNSEEN = (
-    "lcm",
-    "products",
-    "count_primes",
-    "knights_knaves",
-    "word_sorting",
-    "calendar_arithmetic",
-    "gsm_symbolic",
-    "caesar_cipher",
-    "number_sorting",
-    "prime_factorization",
-    "course_schedule",
-    "decimal_arithmetic",
-    "sentence_reordering",
-    "polynomial_equations",
+    *["power_function", "count_bits", "bitwise_arithmetic", "fraction_simplification", "letter_jumble"],
+    *["simple_geometry", "number_filtering", "isomorphic_strings", "decimal_chain_sum", "number_format"],
+    *["ransom_note", "shortest_path", "string_manipulation", "word_ladder"],
 )
+"""Sets that were looked at only to write rewordings for them; the bars are about these."""
 SYNONYMS = {
     "find": "determine",
     "calculate": "compute",
@@ -245,6 +230,27 @@ REWORDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "prime_factorization": (
         r"of (?P<x>\d+)",
         ("Write {x} as a product of primes.", "Which primes, multiplied, make {x}?"),
+    ),
+    "power_function": (
+        r"Compute (?P<x>\S+?)\^(?P<n>\S+?)\. ",
+        ("Raise {x} to the power {n}; three significant digits, please.", "{x} ** {n} is about how much?"),
+    ),
+    "count_bits": (
+        r"number (?P<x>\d+)",
+        ("Write {x} in base two. How often does the digit one occur?", "popcount({x})?"),
+    ),
+    "bitwise_arithmetic": (r"value\.\n(?P<x>.+)$", ("Evaluate {x} and write it in hexadecimal.", "{x} equals?")),
+    "fraction_simplification": (
+        r"frac\{(?P<a>\d+)\}\{(?P<b>\d+)\}",
+        ("Reduce {a}/{b} as far as possible.", "{a} over {b}: what is that in lowest terms?"),
+    ),
+    "simple_geometry": (
+        r"are: (?P<x>.+?)\. What",
+        ("All angles of a polygon but one are {x}. How large is the missing one?", "Which angle completes {x}?"),
+    ),
+    "number_filtering": (
+        r"(?P<which>smaller|larger) than (?P<n>\S+) in this list: (?P<x>\[.+\])",
+        ("From {x}, drop whatever is {which} than {n}.", "Which of {x} stay when those {which} than {n} go?"),
     ),
     "decimal_arithmetic": (r"\n(?P<x>.+) = \?", ("What is {x}, to 12 digits?", "Evaluate {x} with twelve digits.")),
 }

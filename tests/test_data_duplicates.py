@@ -123,9 +123,10 @@ def test_a_slip_is_one_letter(rare, usual, slip):
 
 
 def test_a_majority_contradicts_a_label():
-    votes = [["4", "4", "5"], ["7", "7", "8"], ["1", "2", "3"], []]
+    votes = [[["4", "4", "5"]], [["7", "7", "8"]], [["1", "2", "3"]], []]
     assert find_mislabelled(["4", "9", "1", "2"], votes) == [1]
     assert find_mislabelled(["4", "9", "1", "2"], votes, agreement=0.7) == []
+    assert find_mislabelled(["4"], [[["5", "5", "5"], ["4", "4", "6"]]]) == []
     assert majority_answer(["1", "2"]) is None
 
 

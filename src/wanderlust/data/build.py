@@ -26,6 +26,7 @@ from wanderlust.data.card import (
 )
 from wanderlust.data.filters import (
     check_language,
+    is_contradicted,
     longest_answered,
     majority_answer,
     passed_filters,
@@ -233,9 +234,8 @@ class Recipe:
         if agreement is not None:
             reasons = {}
             for one in self.questions:
-                majority = majority_answer([final_answer(last_text(r)) for r in together[one.id]])
-                differs = majority is not None and one.answer is not None and majority[0] != one.answer.lower().strip()
-                if differs and majority is not None and majority[1] >= agreement:
+                said = [majority_answer([final_answer(last_text(r)) for r in own[one.id]]) for own in answers.values()]
+                if one.answer is not None and is_contradicted(one.answer, said, agreement=agreement):
                     reasons[one.id] = "contradicted"
             self._keep("labels", reasons)
         if share < 1:

@@ -68,25 +68,33 @@ def majority_answer(answers: Sequence[str]) -> tuple[str, float] | None:
     return first, most / len(answers)
 
 
-def find_mislabelled(labels: Sequence[str], votes: Sequence[Sequence[str]], *, agreement: float = 0.5) -> list[int]:
-    """The numbers of labels that a majority of independent answers contradicts.
+def find_mislabelled(
+    labels: Sequence[str], votes: Sequence[Sequence[Sequence[str]]], *, agreement: float = 0.5
+) -> list[int]:
+    """The numbers of labels that the teachers contradict, and none of them supports.
 
     Args:
         labels: The answer of each row.
-        votes: Final answers to its question by teachers; more teachers make a better majority.
-        agreement: Least share of the votes that the majority needs, among those that differ from the label.
+        votes: For each row and teacher, the final answers that the teacher gave. What a teacher says is its most
+            frequent answer, so that one teacher's error does not outvote another's answers.
+        agreement: Least share of a teacher's answers that its most frequent one needs to contradict a label.
 
     Example:
-        >>> find_mislabelled(["4", "5"], [["4", "4", "3"], ["7", "7", "5"]])
+        >>> find_mislabelled(["4", "5"], [[["4", "4", "3"]], [["7", "7", "5"], ["7", "6", "8"]]])
         [1]
     """
-    found = []
-    for number, (label, given) in enumerate(zip(labels, votes, strict=True)):
-        majority = majority_answer(given)
-        own = " ".join(label.lower().split())
-        if majority is not None and majority[0] != own and majority[1] >= agreement:
-            found.append(number)
-    return found
+    return [
+        number
+        for number, (label, given) in enumerate(zip(labels, votes, strict=True))
+        if is_contradicted(label, [majority_answer(one) for one in given], agreement=agreement)
+    ]
+
+
+def is_contradicted(label: str, majorities: Sequence[tuple[str, float] | None], *, agreement: float) -> bool:
+    """Whether a teacher's most frequent answer is clearly another one, and no teacher's is the label."""
+    said = [one for one in majorities if one is not None]
+    own = " ".join(label.lower().split())
+    return all(answer != own for answer, _ in said) and any(share >= agreement for _, share in said)
 
 
 def refused_by(rollout: Rollout, filters: AnswerFilters, majority: tuple[str, float] | None) -> str | None:

@@ -162,7 +162,8 @@ class QuestionFilters:
     difficulty: Difficulty | None = None
     judge: QuestionJudge | None = None
     label_agreement: float | None = None
-    """Leave out questions whose own answer the teachers contradict: a majority of at least this share."""
+    """Leave out questions whose own answer no teacher supports, and one contradicts with at least this share of its
+    answers."""
     longest_answers: float = 1.0
     """Share of questions that is kept: those with the longest mean answer of the teachers."""
 
