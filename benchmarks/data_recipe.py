@@ -80,7 +80,7 @@ def recipe(folder: Path, *, seeds: Sequence[int] = (0, 1, 2)) -> Plan:
             max_tokens=64,
             seeds=tuple(seeds),
             tokens=280_000,
-            settings={"epochs": 24, "batch_tokens": 4096, "fresh_width": 64},
+            settings={"epochs": 20, "batch_tokens": 4096, "fresh_width": 64},
         ),
         variants=(
             Variant(name="without poisoned", without_sources=("poisoned",)),

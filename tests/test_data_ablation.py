@@ -71,7 +71,7 @@ def test_a_poisoned_source_and_a_leak_are_found(tmp_path):
     report = ablate_data(PLAN, tmp_path / "out", progress=False)
     assert report.best.name == "without poisoned"
     assert report["without poisoned"].over_plan.low > 0
-    assert {one.name: one.leaked for one in report.recipes} == {"without poisoned": 12, "the plan": 12}
+    assert {one.name: len(one.leaked) for one in report.recipes} == {"without poisoned": 12, "the plan": 12}
     assert report.exam == 36
     assert any("leaks the exam" in line for line in report.findings)
     assert any(line.startswith("without poisoned: better than the plan by") for line in report.findings)

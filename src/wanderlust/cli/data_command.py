@@ -99,5 +99,5 @@ def comparison_table(report: RecipeComparison) -> Table:
     for one in report.recipes:
         taught = "" if one.teacher_reward is None else f"{one.teacher_reward:.3f}"
         over = "" if one.over_plan is None else str(one.over_plan)
-        table.add_row(one.name, str(one.reward), over, taught, f"{one.rows:,}", str(one.leaked) if one.leaked else "")
+        table.add_row(one.name, str(one.reward), over, taught, f"{one.rows:,}", str(len(one.leaked) or ""))
     return table

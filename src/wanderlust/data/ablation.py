@@ -47,8 +47,8 @@ class RecipeResult:
     rows: int
     tokens: int
     """Of its own conversations; every student was trained on as many, rows repeated or left out."""
-    leaked: int
-    """Exam questions that are among its own."""
+    leaked: tuple[str, ...]
+    """Ids of the exam questions that are among its own."""
     reward: Estimate
     """Of its students, all seeds, on exam questions that no recipe has."""
     by_seed: dict[int, float]
@@ -91,7 +91,7 @@ class RecipeComparison:
         for one in self.recipes:
             if one.leaked:
                 lines.append(
-                    f"{one.name}: {one.leaked} exam questions are among its questions: its data leaks the exam."
+                    f"{one.name}: {len(one.leaked)} exam questions are among its questions: its data leaks the exam."
                 )
             low, high = (None, None) if one.over_plan is None else (one.over_plan.low, one.over_plan.high)
             if low is not None and high is not None and not low <= 0 <= high:
@@ -358,7 +358,7 @@ def _result(
         questions=len(recipe.questions),
         rows=len(recipe.rows),
         tokens=_tokens(recipe.rows),
-        leaked=len(leaked),
+        leaked=tuple(sorted(leaked)),
         reward=bounded_estimate([[table[task] for table in tables if task in table] for task in clean]),
         by_seed={
             seed: fmean(table[task] for task in clean if task in table)

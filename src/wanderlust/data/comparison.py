@@ -144,13 +144,16 @@ class QuestionComparison:
         if not self._same_numbers(*numbers, ignore=known):
             return False
         words = [[token for token in row if self._is_only_words([token])] for row in values]
-        gaps = [self._missing(x, words[0], y.ids), self._missing(y, words[1], x.ids)]
-        side = gaps.index(min(gaps))
-        opposite = (y.ids, x.ids)[side]
-        held = [token for token in words[side] if token in opposite]
         rows = len(self._table)
         answer_bits = log2(rows / self._answer_counts[answers[0]]) if known and answers[0] is not None else 0.0
         telling = answer_bits >= INFORMATIVE_ANSWER_BITS
+        gaps = [
+            self._missing(x, words[0], y.ids, strict=not telling),
+            self._missing(y, words[1], x.ids, strict=not telling),
+        ]
+        side = gaps.index(min(gaps))
+        opposite = (y.ids, x.ids)[side]
+        held = [token for token in words[side] if token in opposite]
         if not telling:
             symbols = [sorted(token for token in row if self._symbol[token]) for row in values]
             if numbers[0] != numbers[1] or symbols[0] != symbols[1] or not _is_subsequence(held, opposite):
@@ -171,10 +174,10 @@ class QuestionComparison:
         """How rare the tokens are, together."""
         return sum(max(0.0, log2(len(self._table) / self._count[token])) for token in tokens)
 
-    def _missing(self, row: _Row, words: list[int], opposite: list[int]) -> float:
-        """The bits of the value words that the other row lacks; infinite when one of them stands in a slot."""
+    def _missing(self, row: _Row, words: list[int], opposite: list[int], *, strict: bool) -> float:
+        """The bits of the value words that the other row lacks; with `strict`, infinite when one stands in a slot."""
         missing = {*words} - {*opposite}
-        if any(token in missing and place == SLOT for token, place in zip(row.ids, row.places, strict=True)):
+        if strict and any(token in missing and place == SLOT for token, place in zip(row.ids, row.places, strict=True)):
             return inf
         return self._bits(missing)
 
