@@ -76,9 +76,11 @@ class Recipe:
 
     def select(self) -> None:
         """Every stage of questions that comes before the teachers."""
+        check_language(self.plan.answers.language)
         total = sum(len(one.questions) for one in self.sources)
         self.questions = mixed_questions(self.sources, self.plan.mix, seed=self.plan.seed)
-        self.stages.record("sources", "questions", before=total, left=self.questions, removed={"not drawn": 0})
+        not_drawn = {"not drawn": total - len(self.questions)}
+        self.stages.record("sources", "questions", before=total, left=self.questions, removed=not_drawn)
         self._by_length()
         self._without_duplicates()
         self._without_held_out()
@@ -244,7 +246,6 @@ class Recipe:
 
     def _filter_answers(self, answers: Answers) -> None:
         filters, removed, played = self.plan.answers, Counter[str](), 0
-        check_language(filters.language)
         envs = {one.source.label: one.env for one in self.sources}
         for question in self.questions:
             given = [(name, one) for name, own in answers.items() for one in own[question.id]]
@@ -377,7 +378,7 @@ def build_data(
     plan = plan if isinstance(plan, Plan) else read_plan(plan)
     folder = Path(out) if out is not None else DATA_FOLDER / plan.name
     digest = begin_folder(folder, plan)
-    if (card := read_card(folder)) is not None and card.plan_digest == digest:
+    if (card := read_card(folder)) is not None and card.plan_digest == digest and plan.is_plain:
         return card
     with open_progress(progress) as logger:
         samples = SampleStore(out=folder, seed=plan.seed, concurrency=concurrency, logger=logger)

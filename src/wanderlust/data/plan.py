@@ -1,6 +1,7 @@
 """A plan of training data: sources, filters, teachers and budget, in one TOML file or one tree of dataclasses."""
 # No `from __future__ import annotations`: `read_plan` reads these types.
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
@@ -16,6 +17,10 @@ DuplicateKind: TypeAlias = Literal["exact", "fuzzy", "slots"]
 OutputFormat: TypeAlias = Literal["sft", "dpo", "rl"]
 Verifier: TypeAlias = Literal["exact", "number", "none"]
 AblationStage: TypeAlias = Literal["sources", "questions", "duplicates", "held_out", "teachers", "samples", "answers"]
+
+
+OBJECT_MARK = "object of "
+"""What stands before the class of an environment or policy that was given as an object."""
 
 
 def _require(holds: bool, line: str) -> None:
@@ -344,6 +349,11 @@ class Plan:
         """JSON data: objects by the name of their class, and settings that are at their default left out."""
         return {name: value for name, value in _as_json(self).items() if value not in (None, [], {})}
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether `as_dict` says everything: no environment or policy is an object."""
+        return OBJECT_MARK not in json.dumps(self.as_dict())
+
 
 def read_plan(path: str | Path) -> Plan:
     """The plan in a TOML file. Raises UsageError in one line that names the file, the key, and what to do."""
@@ -416,4 +426,5 @@ def _as_json(value: Any) -> Any:
         return {key: _as_json(own) for key, own in value.items()}
     if isinstance(value, tuple | list):
         return [_as_json(own) for own in value]
-    return value if isinstance(value, str | int | float | bool | NoneType) else f"<{type(value).__name__}>"
+    plain = isinstance(value, str | int | float | bool | NoneType)
+    return value if plain else f"{OBJECT_MARK}{type(value).__name__}"
