@@ -32,12 +32,20 @@ MIN_SLOT_DIVERSITY = 0.3
 """Probability that two occurrences of a context are filled differently, from which on the position is a slot."""
 MIN_SLOT_FILLERS = 3.0
 """The same times the occurrences of the context: one mistyped word makes no slot of it."""
+MIN_KNOWN_SHARE = 0.1
+"""Share of all occurrences of a token that must be in slots for that."""
 MIN_SLOT_SHARE = 0.5
 """Share of a token's occurrences in slots from which on the token is a value wherever it stands."""
 MIN_BUCKET_BITS, MAX_BUCKET_BITS = 12, 23
 """Counts are kept in 2 to the power of so many buckets, sixteen for each token where there is room."""
 CHUNK_TOKENS = 1 << 21
 """Tokens that one pass over the corpus takes at a time."""
+FUNCTION_WORDS = frozenset(
+    "the an of in on at to for from with by as is are was were be been it its they them their this that these those"
+    " there which who whose what how do does did can could will would may might should then so just very also please"
+    " you your we our i me my he she his her has have had about into than".split()
+)
+"""English words that fill any context of prose: they are values only where both sides say so."""
 UNKNOWN, FIXED, SLOT = 0, 1, 2
 """What a context says of a position."""
 
@@ -168,10 +176,12 @@ class Slots:
         known = around != UNKNOWN
         positions[known] = around[known]
         one_sided = np.maximum(left, right)
+        is_function_word = np.array([word in FUNCTION_WORDS for word in table.words], bool)
+        one_sided[(one_sided == SLOT) & is_function_word[table.ids]] = UNKNOWN
         positions[~known] = one_sided[~known]
         in_slots = np.bincount(table.ids[positions == SLOT], minlength=len(table.words))
         seen = np.bincount(table.ids[positions != UNKNOWN], minlength=len(table.words))
-        values = table.is_number | (in_slots > MIN_SLOT_SHARE * seen)
+        values = table.is_number | ((in_slots > MIN_SLOT_SHARE * seen) & (in_slots >= 0.1 * table.count))
         constants = table.is_number & (seen >= MIN_CONTEXT_COUNT) & (in_slots <= MIN_SLOT_SHARE * seen)
         return cls(positions=positions, is_value=values & ~table.is_symbol & ~table.is_quote, is_constant=constants)
 
