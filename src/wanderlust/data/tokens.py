@@ -40,11 +40,11 @@ MIN_BUCKET_BITS, MAX_BUCKET_BITS = 12, 23
 """Counts are kept in 2 to the power of so many buckets, sixteen for each token where there is room."""
 CHUNK_TOKENS = 1 << 21
 """Tokens that one pass over the corpus takes at a time."""
-FUNCTION_WORDS = frozenset(
-    "the an of in on at to for from with by as is are was were be been it its they them their this that these those"
-    " there which who whose what how do does did can could will would may might should then so just very also please"
-    " you your we our i me my he she his her has have had about into than".split()
-)
+FUNCTION_WORDS = """
+the an of in on at to for from with by as is are was were be been it its they them their this that these those there
+which who whose what how do does did can could will would may might should then so just very also please you your we our
+i me my he she his her has have had about into than
+"""
 """English words that fill any context of prose: they are values only where both sides say so."""
 UNKNOWN, FIXED, SLOT = 0, 1, 2
 """What a context says of a position."""
@@ -176,7 +176,8 @@ class Slots:
         known = around != UNKNOWN
         positions[known] = around[known]
         one_sided = np.maximum(left, right)
-        is_function_word = np.array([word in FUNCTION_WORDS for word in table.words], bool)
+        function_words = {*FUNCTION_WORDS.split()}
+        is_function_word = np.array([word in function_words for word in table.words], bool)
         one_sided[(one_sided == SLOT) & is_function_word[table.ids]] = UNKNOWN
         positions[~known] = one_sided[~known]
         in_slots = np.bincount(table.ids[positions == SLOT], minlength=len(table.words))
