@@ -21,7 +21,7 @@ from wanderlust.data import find_contaminated, find_duplicates, find_mislabelled
 from wanderlust.data.tokens import words_of
 from wanderlust.environments.reasoning import make_dataset, score_answer
 
-SEEDS = (100, 101, 102)
+SEEDS = (200, 201, 202)
 KINDS = {
     "exact": "duplicates",
     "near": "near-duplicates",
@@ -48,6 +48,12 @@ class Found:
 
     def recall(self, kind: str) -> float:
         return self.found[kind] / self.planted[kind]
+
+    @property
+    def contaminated(self) -> tuple[int, int]:
+        """Found and planted."""
+        kinds = [kind for kind in self.planted if kind.startswith("contaminated")]
+        return sum(self.found[kind] for kind in kinds), sum(self.planted[kind] for kind in kinds)
 
     def precision(self, what: str) -> float:
         return 1 - self.wrong[what] / max(1, self.claimed[what])
@@ -176,6 +182,9 @@ def bars() -> Iterator[Bar]:
         worst = min(found, key=lambda one: one.recall(kind))
         note = f"{worst.found[kind]} of {worst.planted[kind]}; worst of {len(SEEDS)} seeds"
         yield Bar(name=f"{name}: recall", figure=worst.recall(kind), bar=0.95, aim=0.98, better="higher", note=note)
+    worst = min(found, key=lambda one: one.contaminated[0] / one.contaminated[1])
+    share, note = worst.contaminated[0] / worst.contaminated[1], "{} of {}".format(*worst.contaminated)
+    yield Bar(name="contaminated, all four: recall", figure=share, bar=0.95, aim=0.98, better="higher", note=note)
     for what in ("duplicates", "contaminated"):
         worst = min(found, key=lambda one: one.precision(what))
         note = f"{worst.wrong[what]} of {worst.claimed[what]} wrong"

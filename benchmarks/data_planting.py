@@ -16,15 +16,18 @@ DEVELOPED_ON = (
     *["chain_sum", "gcd", "base_conversion", "syllogism", "letter_counting", "family_relationships", "leg_counting"],
     *["spell_backward", "time_intervals", "simple_equations", "lcm", "products", "count_primes", "knights_knaves"],
     *["word_sorting", "calendar_arithmetic", "gsm_symbolic", "caesar_cipher", "number_sorting", "course_schedule"],
-    *["prime_factorization", "decimal_arithmetic", "sentence_reordering", "polynomial_equations"],
+    *["prime_factorization", "decimal_arithmetic", "sentence_reordering", "polynomial_equations", "power_function"],
+    *["count_bits", "bitwise_arithmetic", "fraction_simplification", "letter_jumble", "simple_geometry"],
+    *["number_filtering", "isomorphic_strings", "decimal_chain_sum", "number_format", "ransom_note"],
+    *["shortest_path", "string_manipulation", "word_ladder"],
 )
-"""Sets on whose plantings the method was made."""
+"""Sets whose plantings were looked at while the method was made."""
 UNSEEN = (
-    *["power_function", "count_bits", "bitwise_arithmetic", "fraction_simplification", "letter_jumble"],
-    *["simple_geometry", "number_filtering", "isomorphic_strings", "decimal_chain_sum", "number_format"],
-    *["ransom_note", "shortest_path", "string_manipulation", "word_ladder"],
+    *["basic_arithmetic", "complex_arithmetic", "number_sequence", "dice", "palindrome_generation", "rotate_matrix"],
+    *["string_splitting", "binary_alternation", "polynomial_multiplication", "string_insertion", "group_anagrams"],
+    *["manipulate_matrix", "spiral_matrix", "jugs"],
 )
-"""Sets that were looked at only to write rewordings for them; the bars are about these."""
+"""Sets of which one question was read, to write rewordings; the method was not changed after its first result here."""
 SYNONYMS = {
     "find": "determine",
     "calculate": "compute",
@@ -230,6 +233,21 @@ REWORDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "prime_factorization": (
         r"of (?P<x>\d+)",
         ("Write {x} as a product of primes.", "Which primes, multiplied, make {x}?"),
+    ),
+    "basic_arithmetic": (r"Calculate (?P<x>.+)\.$", ("What do you get for {x}?", "{x} comes to how much?")),
+    "complex_arithmetic": (r"^(?P<verb>\w+) the complex numbers: (?P<x>.+)$", ("What is {x}?", "Work out {x}.")),
+    "number_sequence": (r"^(?P<x>.+), \?$", ("Which number goes on after {x}?", "{x}: what comes next?")),
+    "palindrome_generation": (
+        r"letters: (?P<x>.+)$",
+        ("Arrange {x} so that both directions read the same.", "Which palindrome has just the letters {x}?"),
+    ),
+    "binary_alternation": (
+        r"alternating: (?P<x>[01]+)$",
+        ("How many exchanges make {x} change at every step?", "Fewest swaps until {x} has no equal neighbours?"),
+    ),
+    "polynomial_multiplication": (
+        r"(?:expression|of|Calculate|following):? (?P<x>.+)\nWhen",
+        ("Multiply {x} out.", "Expand {x} and collect equal powers."),
     ),
     "power_function": (
         r"Compute (?P<x>\S+?)\^(?P<n>\S+?)\. ",

@@ -68,7 +68,7 @@ def test_a_held_out_question_is_found_inside_a_longer_text():
 
 
 def test_planted_copies_are_found_on_reasoning_gym():
-    planting = plant(DEVELOPED_ON, 0)
+    planting = plant(DEVELOPED_ON[:10], 0)
     matches = find_contaminated(
         planting.texts, planting.held_out, answers=planting.answers, held_out_answers=planting.held_out_answers
     )
