@@ -11,14 +11,18 @@ import pytest
 PAGE = Path(__file__).parent.parent / "docs/api.md"
 
 
-@pytest.mark.parametrize("module", ["wanderlust", "wanderlust.worlds", "wanderlust.algorithms", "wanderlust.serving"])
+@pytest.mark.parametrize(
+    "module", ["wanderlust", "wanderlust.worlds", "wanderlust.algorithms", "wanderlust.data", "wanderlust.serving"]
+)
 def test_api_page_has_every_public_name(module):
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     listed = {line.removeprefix(f"::: {module}.") for line in lines if line.startswith(f"::: {module}.")}
     assert {name for name in listed if "." not in name} == set(importlib.import_module(module).__all__)
 
 
-@pytest.mark.parametrize("module", ["wanderlust", "wanderlust.algorithms", "wanderlust.worlds", "wanderlust.serving"])
+@pytest.mark.parametrize(
+    "module", ["wanderlust", "wanderlust.algorithms", "wanderlust.data", "wanderlust.worlds", "wanderlust.serving"]
+)
 def test_type_checkers_and_the_site_see_every_public_name(module: str) -> None:
     """What is imported when it is first used is written out under TYPE_CHECKING, which is all that they read."""
     home = importlib.import_module(module)

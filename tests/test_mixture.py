@@ -197,3 +197,8 @@ def test_a_judge_marks_inside_the_episode():
     mute = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted([assistant("fine")])})
     assert (mute.stop_reason, mute.trajectories[0].score) == ("PolicyFailure", None)
     assert asyncio.run(check_environment(env)) == []
+
+
+def test_environments_of_a_mixture_can_be_named():
+    mixed = Mixture({TicTacToe(): 1, TicTacToe(): 1}, names=("open", "closed"))
+    assert {task.id.partition("/")[0] for task in islice(mixed.tasks(), 20)} == {"open", "closed"}

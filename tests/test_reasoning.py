@@ -123,3 +123,13 @@ def test_questions_of_the_evaluation_are_not_those_of_training():
     env = ReasoningGym("chain_sum", max_terms=2, min_digits=2, max_digits=2, size=300)
     train, held = ([task.prompt for task in env.tasks(split)] for split in ("train", "eval"))
     assert sum(prompt in train for prompt in held) < 30  # all but one, when the seeds of the splits are neighbours
+
+
+def test_levels_of_a_curriculum_get_harder_and_wrong_ones_are_refused():
+    first, third = (next(iter(ReasoningGym("products", size=1, level=level).tasks())) for level in (0, 3))
+    assert len(first.prompt[-1].content) < len(third.prompt[-1].content)
+    assert next(iter(ReasoningGym("chain_sum", size=1, level=0, min_terms=4, max_terms=4).tasks())).answer is not None
+    with pytest.raises(UsageError, match="level is 99, and must be a whole number from 0 to 10"):
+        next(iter(ReasoningGym("chain_sum", size=1, level=99).tasks()))
+    with pytest.raises(UsageError, match="no curriculum for 'gsm_symbolic': leave level out"):
+        next(iter(ReasoningGym("gsm_symbolic", size=1, level=0).tasks()))

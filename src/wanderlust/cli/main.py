@@ -32,6 +32,10 @@ COMMANDS = {
     "train": ("train_command:train_command", "Train a checkpoint in any environment by reinforcement learning."),
     "sft": ("finetune_command:sft_command", "Train a checkpoint on conversations: a file, or what a run has stored."),
     "dpo": ("finetune_command:dpo_command", "Train a checkpoint on pairs of a better and a worse answer."),
+    "data": (
+        "data_command:data_command",
+        "Make training data by a plan; compare recipes and teachers by what students learn.",
+    ),
     "runs": ("inspect:runs_command", "List the runs in a folder."),
     "compare": ("inspect:compare_command", "Compare two evaluations: which is better, and on which tasks?"),
     "studio": (

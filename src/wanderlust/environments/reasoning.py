@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import zip_longest
@@ -58,8 +59,9 @@ def parse_tagged_answer(text: str) -> str | None:
 class ReasoningGym(Environment):
     """Any data set of reasoning-gym, by its own scorer: `ReasoningGym("chain_sum", max_terms=3)`.
 
-    `size` tasks for each split, of different seeds; other settings go to the data set. The reward `score` is what the
-    data set's own scorer gives. The scorer sees what stands in the last <answer> tags.
+    `size` tasks for each split, of different seeds; other settings go to the data set. With `level`, those that the
+    data set's curriculum has for it, from 0 on, come first. The reward `score` is what the data set's own scorer gives.
+    The scorer sees what stands in the last <answer> tags.
     """
 
     limits = Limits(max_turns=1)
@@ -127,9 +129,27 @@ def make_dataset(name: str, *, size: int, seed: int, config: tuple[tuple[str, An
     try:
         from reasoning_gym import create_dataset
 
-        return create_dataset(name, size=size, seed=seed, **dict(config))
+        settings = dict(config)
+        if (level := settings.pop("level", None)) is not None:
+            settings = curriculum_settings(name, level) | settings
+        return create_dataset(name, size=size, seed=seed, **settings)
     except (TypeError, ValueError, AssertionError) as error:
         raise UsageError(f"reasoning-gym cannot make {name!r} of {dict(config)}: {error}") from error
+
+
+def curriculum_settings(name: str, level: int) -> dict[str, Any]:
+    """The settings of one level of a data set's curriculum. Raises UsageError where there is no such level."""
+    with needs_extra("reasoning"):
+        from reasoning_gym.factory import create_curriculum, has_curriculum
+    if not has_curriculum(name):
+        raise UsageError(f"reasoning-gym has no curriculum for {name!r}: leave level out")
+    curriculum = create_curriculum(name)
+    top = max(len(one.levels) for one in curriculum.attributes.values()) - 1
+    if type(level) is not int or not 0 <= level <= top:
+        raise UsageError(f"level is {level!r}, and must be a whole number from 0 to {top}")
+    curriculum.set_global_level(level)
+    made = curriculum.generate_configuration({})
+    return {one.name: getattr(made, one.name) for one in fields(made) if one.name not in ("seed", "size")}
 
 
 def score_answer(name: str, data: Any, answer: str | None, *, index: int) -> float:

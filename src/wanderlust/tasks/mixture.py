@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from random import Random
@@ -25,13 +25,17 @@ class Mixture(Environment):
     `wordle-2`); the name begins the task's id and stands in its `info`.
     """
 
-    def __init__(self, weights: Mapping[Environment, float], *, seed: int = 0):
-        """`seed` keys the order of the tasks. Raises UsageError when the environments cannot be mixed."""
+    def __init__(self, weights: Mapping[Environment, float], *, seed: int = 0, names: Sequence[str] = ()):
+        """`seed` keys the order of the tasks; `names` are other names for the environments, in order.
+
+        Raises UsageError when the environments cannot be mixed.
+        """
         if not weights or not all(0 < weight < inf for weight in weights.values()):
             raise UsageError("a mixture needs at least one environment, and weights above 0")
         if len(seats := {env.seats for env in weights}) > 1:
             raise UsageError(f"environments with different seats cannot be mixed: {', '.join(map(str, sorted(seats)))}")
-        self.seed, self.parts = seed, _unique_names(weights)
+        self.seed = seed
+        self.parts = dict(zip(names, weights, strict=True)) if names else _unique_names(weights)
         self.weights = dict(zip(self.parts, weights.values(), strict=True))
         (self.seats,) = seats  # type: ignore[misc]  # a mixture has the seats of what it mixes
         self.limits = Limits(max_turns=max(env.limits.max_turns for env in weights))
