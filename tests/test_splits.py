@@ -16,7 +16,6 @@ from wanderlust.types import Task, system, user
 COMPARED = 1_500
 WITHOUT = {
     "are": "a folder of scenarios, which are a benchmark",
-    "brief-inbox": "names are code words, so equal questions are about other inboxes; `inbox` is compared",
     "graded": "a data file",
     "harbor": "a folder of tasks",
     "own-mail": "somebody's mail; test_inbox_own_questions.py compares its threads",
