@@ -99,7 +99,17 @@ def test_what_only_looks_like_the_answer_or_holds_it_among_others_is_wrong(files
 
 
 @pytest.mark.parametrize(
-    "answer", ["!" * 250 + " 41 EUR", " " * 500 + "41 EUR", "the " * 80 + "41 EUR", "I don't know, or 41 EUR", "✓ 41"]
+    "answer",
+    [
+        "!" * 250 + " 41 EUR",
+        " " * 500 + "41 EUR",
+        "the " * 80 + "41 EUR",
+        "I don't know, or 41 EUR",
+        "✓ 41",
+        "EUR",
+        "the",
+        "?!",
+    ],
 )
 @pytest.mark.parametrize("task", [0, 1])
 def test_an_invention_behind_padding_is_no_abstention(files, answer, task):

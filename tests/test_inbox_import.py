@@ -232,6 +232,14 @@ def test_encoded_headers_and_names(tmp_path):
         assert inbox.name_of("j@post.example") == 'Jürgen "der" Boß'
 
 
+def test_a_stranger_cannot_rename_anybody(tmp_path):
+    own = HEAD.replace(b"Ann <", b"Ann Reed <") + b"Subject: a\n\nx\n"
+    evil = HEAD.replace(b"Ann <ann@post", b"Eve <eve@evil").replace(b"To: ", b"To: Nobody <ann@post.example>, ")
+    _, report = imported(tmp_path, own, *(evil + b"Subject: %d\n\nx\n" % n for n in range(5)))
+    with InboxFile(report.inbox) as inbox:
+        assert inbox.name_of("ann@post.example") == "Ann Reed"
+
+
 @pytest.mark.parametrize(
     ("data", "charset", "text", "mended"),
     [
@@ -310,6 +318,27 @@ def test_a_sentence_that_begins_with_from_splits_no_message(tmp_path):
     with InboxFile(report.inbox) as inbox:
         (taken,) = inbox.mails()
     assert "From Monday on we meet." in taken.body
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"Content-Type: text/plain; charset*=utf-8''utf-8",
+        b"Content-Type: text/plain; charset*0*=utf-8''; charset*1=utf-8",
+        b"Content-Type: text/plain; charset*0=a; charset*x=b; charset*=c",
+        b"Content-Type: text/plain; charset=a\x00b",
+        b"Content-Type: multipart/mixed; boundary*=x; boundary*0=a",
+        b"Content-Type: text/plain; name*=x; name*0=a",
+        b"Content-Type: multipart/mixed",
+        b"Content-Type: multipart/alternative; boundary=nowhere",
+        b"Content-Type: text/markdown; charset=utf-8",
+        b"Content-Type: nonsense",
+        b"Content-Disposition: inline; filename*=x; filename*0=a",
+    ],
+)
+def test_broken_parameters_lose_no_mail(tmp_path, header):
+    mail, _ = one(tmp_path, HEAD + b"Subject: x\n" + header + b"\n\nthe text \xc3\xa9\n")
+    assert "the text é" in mail.body
 
 
 HOSTILE = {

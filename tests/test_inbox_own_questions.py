@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shlex
 import stat
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,8 +21,9 @@ from aiohttp.test_utils import TestServer
 from mail_files import OWNER, correspondence, message, write_mbox
 from readme import blocks
 from wanderlust.cli.main import main
+from wanderlust.environments.inbox.answer_forms import answer_forms
 from wanderlust.environments.inbox.importing import import_mail
-from wanderlust.environments.inbox.own_mail import OwnMail, answer_forms
+from wanderlust.environments.inbox.own_mail import OwnMail
 from wanderlust.environments.inbox.question_file import MailQuestion, read_questions, write_questions
 from wanderlust.environments.inbox.question_writers import PolicyWriter, TemplateWriter, shown_mail
 from wanderlust.environments.inbox.question_writing import WritingOptions, write_inbox_questions
@@ -46,9 +51,11 @@ def written(inbox, out, writer=None, **options):
 def test_templates_write_verified_questions_without_a_model(inbox, tmp_path):
     report = written(inbox, tmp_path / "q.jsonl")
     questions = read_questions(tmp_path / "q.jsonl")
-    assert report.questions == len(questions) == 48
+    assert report.questions == len(questions) == 56
     assert report.proposed == report.questions + sum(report.rejected.values())
-    assert {one.kind for one in questions} == {"amount", "date", "day"}
+    assert {one.kind for one in questions} == {"amount", "date", "day", "unanswerable"}
+    assert report.unanswerable == sum(not one.answer for one in questions) == 8
+    assert report.train + report.eval == 56
     for one in questions:
         mails = [inbox.read(source) for source in one.sources]
         assert all(mail is not None and mail.date[:10] < one.asked_on for mail in mails)
@@ -103,6 +110,8 @@ def reading(question: str, mails: str) -> str:
     if found := re.search(r"invoice (\d+)", question):
         stated = re.findall(rf"invoice {found[1]} comes to ([\d.]+ EUR)", mails)
         return stated[-1] if stated else "I don't know"
+    if "Which invoice" in question:
+        return "I do not know that"
     if "dinner" in question:
         stated = re.findall(r"(?:is on|moved to) (\d+ May)", mails)
         return stated[-1] if stated else "I don't know."
@@ -132,7 +141,13 @@ def proposals(mails: dict[str, str]) -> list[dict]:
                 ]
         if "number 0 in the park" in text:
             found.append({"question": "Where is the market?", "answer": "the old square", "sources": [mail_id]})
-            found.append({"question": "What is the capital of France?", "answer": "Paris", "sources": [mail_id]})
+            found += [
+                {"question": "What is the capital of France?", "answer": "Paris", "sources": [mail_id]},
+                {"question": "What is the capital of Norway?", "answer": "", "sources": [mail_id]},
+                {"question": "How much is invoice 7137?", "answer": "", "sources": [mail_id]},
+                {"question": "Which invoice is for the roof?", "answer": "", "sources": [mail_id]},
+                {"question": "Which invoice is for the sea?", "answer": "", "sources": ["m0"]},
+            ]
         if "dinner is on 14 May" in text:
             found.append({"question": "When is the club dinner?", "answer": "14 May", "sources": [mail_id]})
         if "moved to 21 May" in text:
@@ -195,9 +210,10 @@ def test_a_model_behind_an_endpoint_writes_and_every_bad_proposal_is_counted(inb
     questions = {one.question: one for one in read_questions(tmp_path / "q.jsonl")}
     assert len([ask for ask in questions if ask.startswith("How much is invoice")]) == 12
     assert questions["When is the club dinner now?"].answer == "21 May"
-    assert report["questions"] == 13
+    assert questions["Which invoice is for the roof?"].sources == ()
+    assert (report["questions"], report["unanswerable"]) == (14, 1)
     assert report["rejected"] == {
-        "its sources are no mails that were shown": 1,
+        "its sources are no mails that were shown": 2,
         "its answer does not stand in its sources": 1,
         "the question holds its answer": 1,
         "its sources give another answer, or none": 1,
@@ -206,9 +222,10 @@ def test_a_model_behind_an_endpoint_writes_and_every_bad_proposal_is_counted(inb
         "no answer, or too long": 1,
         "other mails answer it too": 1,
         "other mails change the answer": 1,
-        "answered without any mail": 1,
+        "answered without any mail": 2,
+        "a mail has the answer that was to be none": 1,
     }
-    assert sum(report["rejected"].values()) == report["proposed"] - 13
+    assert sum(report["rejected"].values()) == report["proposed"] - 14
     assert all(body["temperature"] == 0 for body in requests)
     assert "are sent to http" in said.err
 
@@ -238,6 +255,41 @@ def test_a_server_that_fails_ends_it_in_one_line_and_the_same_command_goes_on(in
     assert over_http(words)[0] == 0
     assert over_http((*words[:4], tmp_path / "whole.jsonl", *words[5:]))[0] == 0
     assert (tmp_path / "q.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+
+
+SLOW = """
+import time
+
+from test_inbox_own_questions import model
+from wanderlust.policies.scripted import Scripted
+
+
+def answer(messages, rng):
+    time.sleep(0.02)
+    return model([{"role": one.role, "content": one.content} for one in messages])
+
+
+SLOW = Scripted(answer)
+"""
+
+
+def test_killed_at_any_moment_the_same_command_goes_on_to_the_same_file(inbox, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-m", "wanderlust.cli.main", "inbox", "questions", str(inbox.path), "--batch", "4"]
+    command += ["--policy", f"{tmp_path / 'slow.py'}:SLOW", "--concurrency", "1"]
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    journal = tmp_path / "q.jsonl.journal"
+    for lines in (2, 6):
+        process = subprocess.Popen([*command, "--out", str(tmp_path / "q.jsonl")], env=environment)
+        while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < lines):
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+    for name in ("q.jsonl", "whole.jsonl"):
+        subprocess.run([*command, "--out", str(tmp_path / name)], env=environment, check=True)
+    assert (tmp_path / "q.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+    assert not [one for one in tmp_path.iterdir() if one.name.endswith(".part")]
 
 
 def test_a_scripted_policy_that_raises_keeps_what_is_done(inbox, tmp_path):
@@ -330,7 +382,8 @@ def test_the_environment_plays_them(inbox, tmp_path):
     assert OWNER in tasks[0].prompt[0].content
     right = evaluate_sync(env, "oracle", progress=False)
     assert right.reward.value == 1
-    assert evaluate_sync(env, "silent", progress=False).reward.value == 0
+    silent = evaluate_sync(env, "silent", progress=False).reward.value
+    assert silent == pytest.approx(sum(task.info["kind"] == "unanswerable" for task in tasks) / len(tasks))
     with pytest.raises(UsageError, match="no split"):
         env.tasks("test")
 

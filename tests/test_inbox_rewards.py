@@ -56,6 +56,8 @@ def test_few_sources_are_paid_as_the_text_says_only_when_asked_for():
     record = EpisodeRecord(**RIGHT, **ALL, turns=10, source_count=2)
     assert art_e_reward(record) == pytest.approx(1.3)
     assert art_e_reward(record, few_sources=True) == pytest.approx(1.35)
+    facts = {**RIGHT, **ALL, "turns": 10, "source_count": 2}
+    assert scored(inbox_rubric("art-e-few-sources"), **facts).reward == pytest.approx(1.35)
 
 
 def test_a_record_without_an_outcome_has_no_reward():
@@ -122,7 +124,6 @@ def test_an_episode_without_a_record_is_a_failure():
         ({"turns": -1}, "turns=-1 is no weight"),
         ({"hallucination": float("nan")}, "is no weight"),
         ({"turns": True}, "is no weight"),
-        ({"reward": "correct", "few_sources": True}, "belongs to"),
         ({"reward": "relative"}, "needs a judge"),
         ({"reward": "correct", "judge": "http://localhost:1/v1"}, "asks no judge"),
         ({"reward": "relative", "judge": "http://localhost:1/v1"}, "judge_model"),
@@ -154,7 +155,7 @@ def longest_first(messages, rng):
 
 
 def test_the_relative_judge_compares_the_group_and_the_truth_is_recorded():
-    assert set(INBOX_REWARDS) == {"art-e", "correct", "relative"}
+    assert set(INBOX_REWARDS) == {"art-e", "art-e-few-sources", "correct", "relative"}
     rubric = inbox_rubric("relative", judge=Scripted(longest_first), hallucination=0.5)
     lengths = iter(("at 10:00", "at noon, says the longest attempt of all"))
     policy = Scripted(lambda messages, rng: next(lengths))

@@ -41,6 +41,8 @@ class InboxOptions:
     """Questions that are wanted (questions)."""
     batch: PositiveInt = 20
     """Mails that are shown at once (questions)."""
+    unanswerable: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.15
+    """Share of questions that no mail answers, at most (questions)."""
     eval_share: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.2
     """Share of threads whose questions are held out (questions)."""
     concurrency: PositiveInt = 8
@@ -120,6 +122,7 @@ def _questions(place: Path, out: Path, options: InboxOptions, *, answer_options:
     chosen = WritingOptions(
         count=options.count,
         batch=options.batch,
+        unanswerable=options.unanswerable,
         eval_share=options.eval_share,
         seed=answer_options.seed,
         concurrency=options.concurrency,
@@ -134,7 +137,8 @@ def _questions(place: Path, out: Path, options: InboxOptions, *, answer_options:
         table.add_row(f"{count:,}", reason)
     unread = f"; {report.unread_batches} answers could not be read" if report.unread_batches else ""
     lines = [
-        f"{report.questions:,} questions ({report.train:,} train, {report.eval:,} eval) of {report.proposed:,} proposed"
+        f"{report.questions:,} questions ({report.train:,} train, {report.eval:,} eval;"
+        f" {report.unanswerable:,} that no mail answers) of {report.proposed:,} proposed"
         f" in {report.batches:,} of {report.all_batches:,} batches{unread}",
         f"wander eval own-mail,inbox={place},questions={out} --policy NAME",
     ]

@@ -90,8 +90,8 @@ class InboxSession:
         """Take the final answer."""
         wanted = self.task.answer
         given, right = bare_answer(text), [bare_answer(one) for one in wanted["answers"]]
-        self.state.update(answer=text[:500], sources=list(sources)[:50])
-        self.record.abstained = given in UNKNOWN_ANSWERS
+        self.state.update(answer=text[:500], sources=[one[:100] for one in sources[:50]])
+        self.record.abstained = given in UNKNOWN_ANSWERS and bool(given or not text.strip())
         self.record.answered = not self.record.abstained
         self.record.right = given in right if right else self.record.abstained
         self.record.source_count = len(sources)

@@ -32,6 +32,10 @@ REPORT_SUFFIX = ".report.txt"
 ID_DIGITS = 10
 """Hexadecimal digits of a mail's id; the same mail gets the same id whenever it is imported."""
 PROGRESS_EVERY = 1_000
+MAX_NAMES = 8
+"""Different names of an address that are counted."""
+OWN_NAME_WEIGHT = 10
+"""How often a name counts that an address gives itself: anybody may call others what they like."""
 MAX_PEOPLE_PER_MAIL = 50
 """People of one mail that threads are found by."""
 
@@ -133,7 +137,7 @@ class _Found:
     mended: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     places: dict[str, str] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, Counter[str]] = field(default_factory=dict)
     people: Counter[str] = field(default_factory=Counter)
     mails: int = 0
     _keys: set[bytes] = field(default_factory=set)
@@ -170,7 +174,10 @@ class _Found:
         for repair in mail.repairs:
             self.mended[repair] += 1
             self._note("mended", repair, mail.place)
-        self.names.update((address, name) for address, name in mail.names if name)
+        for address, name in mail.names:
+            shown = self.names.setdefault(address, Counter())
+            if name in shown or len(shown) < MAX_NAMES:
+                shown[name] += OWN_NAME_WEIGHT if address == mail.sender else 1
         self.people.update({*people} | ({mail.delivered_to} - {""}))
         db.execute("insert into mails values (?, ?, ?, ?)", (self.mails, mail.date, mail_id, json.dumps(asdict(mail))))
         self.mails += 1
@@ -204,7 +211,8 @@ class _Found:
         )
         if self.mails:
             about = {"imported": {"mails": self.mails, "mended": report.mended, "left_out": report.left_out}}
-            write_inbox(target, _mails(db, threads), owner=whose, names=self.names, about=about, in_order=True)
+            names = {address: shown.most_common(1)[0][0] for address, shown in self.names.items()}
+            write_inbox(target, _mails(db, threads), owner=whose, names=names, about=about, in_order=True)
             os.chmod(target, 0o600)
         return report
 

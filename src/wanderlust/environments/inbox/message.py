@@ -9,19 +9,23 @@ from __future__ import annotations
 import codecs
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.errors import CloseBoundaryNotFoundDefect, HeaderParseError, StartBoundaryNotFoundDefect
 from email.header import decode_header
 from email.message import Message as EmailMessage
+from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_tz
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from wanderlust.environments.inbox.markup import html_text
 from wanderlust.environments.inbox.sources import LINE_BYTES, MAX_PART_BYTES, RawMessage
 from wanderlust.errors import Failure, boundary, one_line
+
+T = TypeVar("T")
 
 MAX_BODY_CHARS = 50_000
 """Characters of a mail's text that are kept."""
@@ -37,6 +41,11 @@ UNKNOWN_SENDER = "unknown@invalid"
 NO_DATE = "1970-01-01T00:00:00"
 """Date of a mail that has none anywhere."""
 
+TEXT_TYPES = {
+    "text/html": "text/html",
+    **dict.fromkeys(("text/plain", "text/markdown", "text/enriched", "text/x-markdown"), "text/plain"),
+}
+"""Types of parts that are a mail's text, and what they are read as."""
 _BYTES = re.compile("[\udc80-\udcff]")
 """Bytes beyond ASCII in a header, as the standard library hands them over."""
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -86,10 +95,17 @@ class _Parser:
 
     def __init__(self, raw: RawMessage):
         self.raw, self.repairs = raw, [*raw.repairs]
-        self.mail: EmailMessage = message_from_bytes(raw.data)
+        self.mail = _safely(partial(message_from_bytes, raw.data)) or self._headers_and_text()
         self._headers = defaultdict[str, list[str]](list)
         for name, value in self.mail.raw_items():
             self._headers[name.lower()].append(str(value))
+
+    def _headers_and_text(self) -> EmailMessage:
+        """The message as one text, where its parts cannot be told apart."""
+        self._mend("a message whose parts cannot be told apart")
+        mail = BytesHeaderParser().parsebytes(self.raw.data)
+        del mail["Content-Type"]
+        return mail
 
     def parse(self) -> ParsedMessage:
         if not any(self._headers[name] for name in ("from", "date", "subject", "message-id", "to", "received")):
@@ -181,35 +197,40 @@ class _Parser:
         texts, attachments = [], []
         for part in _parts(self.mail):
             kind, name = part.get_content_type(), self._file_name(part)
-            attached = part.get_content_disposition() == "attachment" or (name and kind != "text/html")
-            if kind in ("text/plain", "text/html") and not attached:
-                texts.append((kind, self._part_text(part)))
+            placed = _safely(part.get_content_disposition)
+            attached = placed == "attachment" or (name and kind != "text/html")
+            if kind.startswith("multipart/"):
+                self._mend("a message whose parts cannot be told apart")
+                del part["Content-Type"]
+                kind = "text/plain"
+            if kind in TEXT_TYPES and not attached:
+                texts.append((TEXT_TYPES[kind], self._part_text(part)))
             elif kind in ("application/pgp-encrypted", "application/pkcs7-mime"):
                 self._mend("encrypted: it has no text")
-            elif name or attached or kind == "message/rfc822":
+            else:
                 attachments.append(name or f"({kind})")
         if any(isinstance(d, StartBoundaryNotFoundDefect | CloseBoundaryNotFoundDefect) for d in self.mail.defects):
             self._mend("a message that ends before its last part")
         return texts, tuple(dict.fromkeys(attachments[:MAX_ATTACHMENTS]))
 
     def _file_name(self, part: EmailMessage) -> str:
-        try:
-            with boundary(MessageUnreadable):
-                name = part.get_filename() or ""
-        except MessageUnreadable:
-            name = ""
+        name = _safely(part.get_filename) or ""
         if not name and part.get_content_type() == "message/rfc822":
-            inner: Any = part.get_payload()
+            inner: Any = part.get_payload() if part.is_multipart() else None
             subject = str(inner[0].get("subject", "")) if isinstance(inner, list) and inner else ""
             name = f"{self._decoded(subject[:MAX_HEADER_CHARS]) or 'message'}.eml"
         return _one_line(self._decoded(name[:MAX_HEADER_CHARS]), MAX_NAME_CHARS)
 
     def _part_text(self, part: EmailMessage) -> str:
-        payload = part.get_payload(decode=True)
+        charset = _safely(part.get_content_charset) or ""
+        payload: Any = _safely(partial(part.get_payload, decode=True))
+        if payload is None:  # its parameters are broken: without them the standard library can decode it
+            del part["Content-Type"]
+            self._mend("a part whose type cannot be read")
+            payload = _safely(partial(part.get_payload, decode=True))
         data = payload if isinstance(payload, bytes) else b""
-        if self.raw.shortened and len(str(part.get_payload())) >= MAX_PART_BYTES - LINE_BYTES:
+        if self.raw.shortened and len(data) >= 0.7 * (MAX_PART_BYTES - LINE_BYTES):  # base64 takes a third more
             self._mend(f"a text of more than {MAX_PART_BYTES:,} bytes was cut")
-        charset = part.get_content_charset() or ""
         return self._decode(data, charset)
 
     def _decode(self, data: bytes, charset: str) -> str:
@@ -238,11 +259,20 @@ def _parts(mail: EmailMessage) -> Iterator[EmailMessage]:
     waiting = [mail]
     while waiting:
         part = waiting.pop()
-        inner = part.get_payload()
+        inner: Any = part.get_payload() if part.is_multipart() else None
         if part.get_content_maintype() == "multipart" and isinstance(inner, list):
             waiting += [one for one in reversed(inner) if isinstance(one, EmailMessage)]
         else:
             yield part
+
+
+def _safely(read: Callable[[], T]) -> T | None:
+    """What the standard library reads; None where it raises, as it does for broken parameters."""
+    try:
+        with boundary(MessageUnreadable):
+            return read()
+    except MessageUnreadable:
+        return None
 
 
 def decode_text(data: bytes, charset: str) -> tuple[str, str]:

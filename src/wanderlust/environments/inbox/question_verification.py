@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from hashlib import sha256
 from random import Random
 
+from wanderlust.environments.inbox.answer_forms import answer_forms
 from wanderlust.environments.inbox.language import bare_answer
 from wanderlust.environments.inbox.mail import Mail
 from wanderlust.environments.inbox.question_file import MailQuestion, QuestionSplit
@@ -19,11 +20,16 @@ from wanderlust.environments.inbox.question_writers import (
     QuestionWriter,
 )
 from wanderlust.environments.inbox.store import InboxFile
+from wanderlust.environments.inbox.threads import bare_subject
 
 OTHER_MAILS = 10
 """Mails of a search that a question is verified against."""
+RELATED_MAILS = 10
+"""Further ones: by the sender of a source about its subject, and of its thread."""
 MAX_SOURCES = 5
 MAX_SEARCH_WORDS = 40
+UNANSWERABLE = "unanswerable"
+"""Kind of the questions that no mail answers."""
 MAX_DAYS_LATER = 30
 """A question is asked 1 to so many days after its newest mail (ART·E)."""
 
@@ -40,7 +46,8 @@ class Verifier:
         for fails, reason in self._form(candidate, sources):
             if fails:
                 return reason
-        async with aclosing(self._answers(candidate, sources)) as checks:
+        answers = self._answers if candidate.answer else self._silences
+        async with aclosing(answers(candidate, sources)) as checks:
             async for fails, reason in checks:
                 if fails:
                     return reason
@@ -48,10 +55,10 @@ class Verifier:
 
     async def _answers(self, candidate: Candidate, sources: Sequence[Mail]) -> AsyncGenerator[tuple[bool, str], None]:
         """What is asked of the writer, one after the other, and the reason that each may give."""
-        wanted = bare_answer(candidate.answer)
+        forms = {bare_answer(form) for form in answer_forms(candidate.answer)}
 
         async def gives_it(mails: Sequence[Mail]) -> bool:
-            return bare_answer(await self.writer.answer(candidate.question, mails)) == wanted
+            return bare_answer(await self.writer.answer(candidate.question, mails)) in forms
 
         yield not await gives_it(sources), "its sources give another answer, or none"
         yield await gives_it([]), "answered without any mail"
@@ -61,6 +68,12 @@ class Verifier:
             yield await gives_it(others), "other mails answer it too"
             together = sorted([*sources, *others], key=lambda mail: (mail.date, mail.id))
             yield not await gives_it(together), "other mails change the answer"
+
+    async def _silences(self, candidate: Candidate, about: Sequence[Mail]) -> AsyncGenerator[tuple[bool, str], None]:
+        """The same for a question that no mail answers; `about` are the mails that it seems to be about."""
+        yield bool(await self.writer.answer(candidate.question, [])), "answered without any mail"
+        mails = sorted([*about, *self._others(candidate)], key=lambda mail: (mail.date, mail.id))
+        yield bool(await self.writer.answer(candidate.question, mails)), "a mail has the answer that was to be none"
 
     def question(self, candidate: Candidate, batch: Sequence[Mail]) -> MailQuestion:
         """A candidate that was taken."""
@@ -72,20 +85,24 @@ class Verifier:
             id=f"q{key}",
             question=candidate.question,
             answer=candidate.answer,
-            sources=candidate.sources,
+            sources=candidate.sources if candidate.answer else (),
             asked_on=asked_on.isoformat(),
             split=self._split(sources[0].thread),
-            kind=candidate.kind,
+            kind=candidate.kind if candidate.answer else UNANSWERABLE,
         )
 
     def _form(self, candidate: Candidate, sources: Sequence[Mail]) -> Iterator[tuple[bool, str]]:
         """What needs no writer."""
         question, answer = candidate.question, answer_words(candidate.answer)
         yield not question.strip() or len(question) > MAX_QUESTION_CHARS, "no question, or too long a one"
-        yield not bare_answer(candidate.answer) or len(candidate.answer) > MAX_ANSWER_CHARS, "no answer, or too long"
+        bare = bare_answer(candidate.answer)
+        yield (
+            bool(candidate.answer) and (not bare or len(candidate.answer) > MAX_ANSWER_CHARS),
+            "no answer, or too long",
+        )
         shown = 0 < len(sources) == len(candidate.sources) <= MAX_SOURCES
         yield not shown, "its sources are no mails that were shown"
-        yield {*answer} <= {*answer_words(question)}, "the question holds its answer"
+        yield bool(answer) and {*answer} <= {*answer_words(question)}, "the question holds its answer"
         there = {word for mail in sources for word in answer_words(self._text(mail))}
         missing = {*answer} - there
         adds_up = len(sources) > 1 and all(word[0].isdigit() for word in missing)
@@ -93,12 +110,23 @@ class Verifier:
         yield len({self._split(mail.thread) for mail in sources}) > 1, "its sources are in both splits"
 
     def _others(self, candidate: Candidate) -> list[Mail]:
-        """The mails that a search for the question and its answer finds, without the sources."""
+        """The mails that may answer too, without the sources.
+
+        Those that a search for question and answer finds, the newest of the sources' threads, and those by their
+        senders about their subjects.
+        """
         words = list(dict.fromkeys([*answer_words(candidate.answer), *answer_words(candidate.question)]))
-        hits = self.inbox.ranked(words[:MAX_SEARCH_WORDS], limit=OTHER_MAILS + MAX_SOURCES)
-        ids = [hit.id for hit in hits if hit.id not in candidate.sources][:OTHER_MAILS]
-        found = [mail for one in ids if (mail := self.inbox.read(one)) is not None]
-        return sorted(found, key=lambda mail: (mail.date, mail.id))
+        sources = [mail for one in candidate.sources if (mail := self.inbox.read(one)) is not None]
+        found = [hit.id for hit in self.inbox.ranked(words[:MAX_SEARCH_WORDS], limit=OTHER_MAILS + MAX_SOURCES)]
+        ids = [one for one in found if one not in candidate.sources][:OTHER_MAILS]
+        for mail in sources:
+            about = answer_words(bare_subject(mail.subject))[:MAX_SEARCH_WORDS] or words[:MAX_SEARCH_WORDS]
+            hits = self.inbox.ranked(about, limit=RELATED_MAILS + MAX_SOURCES, sender=mail.sender)
+            ids += [hit.id for hit in hits if hit.id not in candidate.sources][:RELATED_MAILS]
+        for thread in {mail.thread: None for mail in sources}:
+            ids += [mail.id for mail in self.inbox.thread(thread) if mail.id not in candidate.sources][-RELATED_MAILS:]
+        mails = [mail for one in dict.fromkeys(ids) if (mail := self.inbox.read(one)) is not None]
+        return sorted(mails, key=lambda mail: (mail.date, mail.id))
 
     def _text(self, mail: Mail) -> str:
         people = [self.inbox.name_of(one) for one in (mail.sender, *mail.recipients, *mail.cc)]

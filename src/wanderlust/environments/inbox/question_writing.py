@@ -4,8 +4,12 @@ A proposed question is taken when
 
 - its sources are mails of the batch, and the words of its answer stand in them;
 - its sources alone give its answer again, and without any one of them they do not;
-- no mails at all do not give it (closed book), nor do the other mails that a search for question and answer finds;
+- no mails at all do not give it (closed book), nor do the other mails that a search for question and answer finds,
+  newer mails of its thread and others by its sender among them;
 - sources and other mails together still give it, so that no later mail has replaced it.
+
+A question that no mail answers is taken when neither the mails that it seems to be about nor those of the search give
+an answer, and a share of the questions is of that kind.
 
 Whatever is not taken is counted with the reason.
 """
@@ -22,7 +26,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from wanderlust.environments.inbox.language import bare_answer
 from wanderlust.environments.inbox.mail import Mail
 from wanderlust.environments.inbox.message import NO_DATE
 from wanderlust.environments.inbox.question_file import MailQuestion, parse_question, write_questions
@@ -33,6 +36,8 @@ from wanderlust.errors import PolicyRefused, RubricFailure, StoreError, UsageErr
 from wanderlust.rubrics.rubric import gather_results
 
 JOURNAL_SUFFIX = ".journal"
+SURPLUS = "verified, and more than are wanted"
+"""Reason of what stays in the journal: beyond the count, beyond the share without an answer, or asked already."""
 MAX_PER_BATCH = 60
 """Questions that are taken of one batch."""
 MIN_MAIL_CHARS = 20
@@ -47,6 +52,8 @@ class WritingOptions:
     """Questions that are wanted."""
     batch: int = 20
     """Mails that are shown at once (ART·E)."""
+    unanswerable: float = 0.15
+    """Share of questions that no mail answers, at most."""
     eval_share: float = 0.2
     """Share of threads whose questions are held out."""
     seed: int = 0
@@ -57,8 +64,9 @@ class WritingOptions:
     def __post_init__(self) -> None:
         if self.count < 1 or self.batch < 1 or self.concurrency < 1:
             raise UsageError("count, batch and concurrency are at least 1")
-        if not 0 <= self.eval_share <= 1:
-            raise UsageError(f"eval_share is from 0 to 1, not {self.eval_share}")
+        for name in ("eval_share", "unanswerable"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name} is from 0 to 1, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +78,8 @@ class WritingReport:
     """In the file: the wanted number, or fewer where no batch is left."""
     train: int
     eval: int
+    unanswerable: int
+    """Those that no mail answers, in both splits."""
     batches: int
     """Done so far, of `all_batches`."""
     all_batches: int
@@ -114,7 +124,7 @@ async def write_inbox_questions(
     journal = _Journal(out.with_name(out.name + JOURNAL_SUFFIX), _settings(every_mail, writer, chosen))
     verifier = Verifier(inbox, writer, eval_share=chosen.eval_share, seed=chosen.seed)
     done = journal.batches
-    while len(taken := _distinct(done, order)) < chosen.count and (left := [n for n in order if n not in done]):
+    while len(_chosen(done, order, chosen)) < chosen.count and (left := [n for n in order if n not in done]):
         window = left[: chosen.concurrency]
         results = await gather_results(_work(verifier, number, batches[number]) for number in window)
         failures = [one for one in results if isinstance(one, WanderlustError)]
@@ -122,13 +132,12 @@ async def write_inbox_questions(
             if isinstance(result, _Batch):
                 journal.add(result)
         if failures and (len(failures) == len(results) or any(isinstance(one, PolicyRefused) for one in failures)):
-            write_questions(out, _distinct(done, order)[: chosen.count])
+            write_questions(out, _chosen(done, order, chosen))
             raise failures[0]
-        progress(
-            f"{len(done):,} of {len(batches):,} batches: {min(len(_distinct(done, order)), chosen.count):,} questions"
-        )
-    write_questions(out, taken[: chosen.count])
-    return _report(out, done, order, count=chosen.count)
+        progress(f"{len(done):,} of {len(batches):,} batches: {len(_chosen(done, order, chosen)):,} questions")
+    kept = _chosen(done, order, chosen)
+    write_questions(out, kept)
+    return _report(out, kept, done, batches=len(batches))
 
 
 def _is_asked_about(mail: Mail) -> bool:
@@ -142,32 +151,49 @@ def _settings(mails: Sequence[Mail], writer: QuestionWriter, options: WritingOpt
     return {"mails": len(mails), "ids": ids, "writer": writer.name, **chosen}
 
 
-def _distinct(done: Mapping[int, _Batch], order: Sequence[int]) -> list[MailQuestion]:
-    """The questions of the batches without a gap, each text once, in the order of the batches."""
+def _chosen(done: Mapping[int, _Batch], order: Sequence[int], options: WritingOptions) -> list[MailQuestion]:
+    """The questions of the first batches that suffice, each text once; all of them where they do not suffice."""
     found: dict[str, MailQuestion] = {}
+    kept: list[MailQuestion] = []
     for number in order:
         if number not in done:
             break
         for one in done[number].taken:
-            found.setdefault(bare_answer(one.question) if len(one.question) < 200 else one.question, one)
-    return [*found.values()]
+            found.setdefault(" ".join(one.question.lower().split()), one)
+        kept = _mixed([*found.values()], options)
+        if len(kept) == options.count:
+            break
+    return kept
 
 
-def _report(out: Path, done: Mapping[int, _Batch], order: Sequence[int], *, count: int) -> WritingReport:
-    taken, rejected = _distinct(done, order), Counter[str]()
+def _mixed(questions: Sequence[MailQuestion], options: WritingOptions) -> list[MailQuestion]:
+    """At most `count` questions, of which at most the share `unanswerable` have no answer."""
+    answered = [one.id for one in questions if one.answer]
+    silent = [one.id for one in questions if not one.answer]
+    silent = silent[: int(options.unanswerable * options.count + 1e-9)]
+    answered = answered[: options.count - len(silent)]
+    while silent and len(silent) > options.unanswerable * (len(silent) + len(answered)) + 1e-9:
+        silent.pop()
+    chosen = {*answered, *silent}
+    return [one for one in questions if one.id in chosen]
+
+
+def _report(out: Path, kept: Sequence[MailQuestion], done: Mapping[int, _Batch], *, batches: int) -> WritingReport:
+    rejected = Counter[str]()
     for batch in done.values():
         rejected.update(batch.rejected)
-    repeated = sum(len(batch.taken) for batch in done.values()) - len(taken)
-    rejected.update({"asked already": repeated} if repeated > 0 else {})
-    kept = taken[:count]
+    taken = sum(len(batch.taken) for batch in done.values())
+    if taken > len(kept):
+        rejected[SURPLUS] = taken - len(kept)
     return WritingReport(
         file=str(out),
         questions=len(kept),
         train=sum(one.split == "train" for one in kept),
         eval=sum(one.split == "eval" for one in kept),
+        unanswerable=sum(not one.answer for one in kept),
         batches=len(done),
-        all_batches=len(order),
-        proposed=sum(len(batch.taken) for batch in done.values()) + sum(rejected.values()) - max(repeated, 0),
+        all_batches=batches,
+        proposed=len(kept) + sum(rejected.values()),
         rejected=dict(rejected.most_common()),
         unread_batches=sum(batch.unread for batch in done.values()),
     )

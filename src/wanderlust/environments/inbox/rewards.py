@@ -17,7 +17,7 @@ from wanderlust.rubrics.rubric import Reward, RewardRole, Rubric
 from wanderlust.types import Policy
 from wanderlust.worlds.verification.world_judge import resolve_world_judge
 
-InboxRewardName = Literal["art-e", "correct", "relative"]
+InboxRewardName = Literal["art-e", "art-e-few-sources", "correct", "relative"]
 INBOX_REWARDS: tuple[str, ...] = get_args(InboxRewardName)
 """Names that `inbox_rubric` takes."""
 RECORD_KEY = "record"
@@ -136,13 +136,13 @@ def inbox_rubric(
     *,
     turns: float = 0.0,
     hallucination: float = 0.0,
-    few_sources: bool = False,
     judge: Policy | str | None = None,
     judge_model: str | None = None,
 ) -> Rubric:
     """The mail agent's rubric of that name; what happened is recorded beside it, as metrics.
 
-    - `art-e`: `art_e_reward`; `few_sources` is its option.
+    - `art-e`: `art_e_reward`, as ART·E's published code pays it.
+    - `art-e-few-sources`: the same with the addition for few sources, as its description says.
     - `correct`: 1 for what was wanted, else 0.
     - `relative`: the `judge` (any policy, or the name of one, with `judge_model` for an endpoint) scores all attempts
       at a question from 0 to 1 in one comparison (RULER, ART). It does not know the right answer. It needs groups of
@@ -157,27 +157,24 @@ def inbox_rubric(
     for name, weight in {"turns": turns, "hallucination": hallucination}.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not isfinite(weight) or weight < 0:
             raise UsageError(f"{name}={weight!r} is no weight: give a number from 0 on")
-    if few_sources and reward != "art-e":
-        raise UsageError("few_sources belongs to the reward 'art-e'")
     if (judge is not None or judge_model is not None) and reward != "relative":
         raise UsageError(f"the reward {reward!r} asks no judge: reward=relative does")
     return Rubric(
-        *_main_parts(reward, few_sources=few_sources, judge=judge, judge_model=judge_model),
+        *_main_parts(reward, judge, judge_model),
         _part("turns_saved", lambda record: record.right * _share_left(record), turns),
         _part("invented", lambda record: record.invented, -hallucination),
         *(_part(name, read) for name, read in _RECORDED.items()),
     )
 
 
-def _main_parts(
-    reward: str, *, few_sources: bool, judge: Policy | str | None, judge_model: str | None
-) -> tuple[Reward, ...]:
+def _main_parts(reward: str, judge: Policy | str | None, judge_model: str | None) -> tuple[Reward, ...]:
     """The reward of that name, and whether the answer was right."""
     if reward == "correct":
         return (_part("right", lambda record: record.right, 1.0),)
     truth = _part("right", lambda record: record.right, role="held_out")
-    if reward == "art-e":
-        return _part("art-e", lambda record: art_e_reward(record, few_sources=few_sources), 1.0), truth
+    if reward != "relative":
+        few = reward == "art-e-few-sources"
+        return _part("art-e", lambda record: art_e_reward(record, few_sources=few), 1.0), truth
     policy = _judge_policy(judge, judge_model)
     return Reward(GroupJudge(policy=policy, criteria=RELATIVE_CRITERIA, name="relative")), truth
 
