@@ -21,7 +21,7 @@ READER_BARS = {"closed-book": 0.03, "bm25": 0.35, "reread": 0.6}
 
 
 def search_times(inbox: InboxFile, last_names: list[str]) -> list[float]:
-    """Processor times of searches in ascending order, in seconds: one to three words, frequent ones too, some filtered."""
+    """Processor times of searches in ascending order, in seconds: one to three words, half of them of a sender."""
     rng, times = Random("searches"), []
     words = [*(word for group in topics() for word in group), "the", "is", "it", "hello", "eur", "moved"]
     for _ in range(SEARCHES):

@@ -76,12 +76,14 @@ def calling(messages, rng):
 CODE = ["```python\ndef f():\n    pass\n```", "```python\nimport sys\nsys.exit(0)\n```", "```python\n1 / 0\n```"]
 PLAYERS = {
     "brief-connections": sorter(slip=0.5, doubt=0.2),
+    "brief-inbox": draws(["search boiler .", "search dinner from alfa .", "read 1 .", "more .", "answer alfa ."]),
     "brief-wordle": draws(SECRET_WORDS[::50]),
     "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
     "clock": using("convert_time", converting),
     "connections": Scripted(grouping),
     "frozenlake": draws([f"<action>{way}</action>" for way in ("left", "down", "right", "up")]),
     "humaneval": draws(CODE),
+    "inbox": using("search_emails", lambda rng: {"keywords": [rng.choice(["boiler", "dinner", "trip", "the"])]}),
     "judged-writing": draws([f"I say {mark}" for mark in range(11)]),
     "kuhn": equilibrium_player(),
     "legal-move": draws([f"<move>{cell}</move>" for cell in range(1, 10)]),

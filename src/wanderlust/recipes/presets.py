@@ -106,12 +106,12 @@ INBOX = TrainConfig(
     fresh_width=96,
     fresh_layers=3,
     algorithm="dr-grpo",
-    steps=220,
+    steps=260,
     tasks_per_step=32,
     group_size=16,
     lr=1e-3,
     max_tokens=16,
-    eval_every=110,
+    eval_every=130,
     eval_tasks=150,
 )
 """A mail agent: which word to search for, whom a mail names, what a later mail replaces, and when no mail has it."""

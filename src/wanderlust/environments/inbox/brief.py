@@ -192,11 +192,11 @@ class BriefInbox(Inbox):
             raise UsageError("hits is from 1 to 9, snippet_words from 1 to 64, read_words at least 1")
         super().__init__(inboxes=inboxes, reward=reward, turns=turns, hallucination=hallucination, **options)
         self.hits, self.snippet_words, self.read_words = hits, snippet_words, read_words
-        self.players = {**self.players, "teacher": brief_teacher}
+        self.players = {"teacher": brief_teacher}
 
     def question_prompt(self, inbox: InboxFile, question: Question) -> tuple[Message, ...]:
-        """The question in lower case."""
-        return (user(CodeWords.of(inbox).hide(question.text)),)
+        """Nothing: with code words for names, equal questions may be about different inboxes. `run` asks."""
+        return ()
 
     def oracle(self, task: Task) -> Policy:
         """Knows the answer."""
@@ -207,13 +207,12 @@ class BriefInbox(Inbox):
         """One question."""
         session = InboxSession(self.inbox(episode.task.info["inbox"]), episode.task, episode)
         words = CodeWords.of(session.inbox)
-        words.hide(episode.task.info["question"])
+        observation = user(words.hide(episode.task.info["question"]))
         brief = BriefSession(session, words, self.hits, self.snippet_words, self.read_words)
-        observation: Sequence[Message] = episode.task.prompt
         try:
             while not session.over:
-                action = await episode.agent.act(*observation)
-                observation = (user(brief.reply(action.content)),)
+                action = await episode.agent.act(observation)
+                observation = user(brief.reply(action.content))
         finally:
             session.record.turns = len(episode.agent.trajectory.turns) + (not session.over)
             session.note()

@@ -186,7 +186,6 @@ class Inbox(ToolEnvironment):
     splits: ClassVar[tuple[str, ...]] = tuple(SPLITS)
     limits = Limits(max_turns=MAX_TURNS)
     graded_arguments = frozenset({"answer", "sources"})
-    chance_bar = 0.4
 
     def __init__(
         self,
@@ -194,7 +193,7 @@ class Inbox(ToolEnvironment):
         inboxes: int = 8,
         eval_inboxes: int = 4,
         mails: int = 5000,
-        reward: str = "art-e",
+        reward: str = "correct",
         turns: float = 0.0,
         hallucination: float = 0.0,
         judge: Policy | str | None = None,
