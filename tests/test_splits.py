@@ -15,7 +15,6 @@ from wanderlust.types import Task, system, user
 
 COMPARED = 1_500
 WITHOUT = {
-    "brief-inbox": "questions whose names are hidden are often equal; their inboxes are of other people",
     "are": "a folder of scenarios, which are a benchmark",
     "graded": "a data file",
     "harbor": "a folder of tasks",
