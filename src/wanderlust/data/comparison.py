@@ -98,7 +98,8 @@ class QuestionComparison:
             if opcode in moved:
                 continue
             at_edge = (i1 == i2 and i1 in (0, len(x.ids))) or (j1 == j2 and j1 in (0, len(y.ids)))
-            if at_edge and ((within and i1 == i2) or self._is_only_words(x.ids[i1:i2] + y.ids[j1:j2])):
+            around = within and i1 == i2 and not self._continues(x.ids, y.ids, opcode)
+            if at_edge and (around or self._is_only_words(x.ids[i1:i2] + y.ids[j1:j2])):
                 edges[i1 == i2] += max(i2 - i1, j2 - j1)
                 continue
             found = self._judge(x.piece(i1, i2), y.piece(j1, j2))
@@ -106,6 +107,12 @@ class QuestionComparison:
                 return False
             unknown += found
         return min(edges) <= MAX_EDGE_TOKENS and unknown <= max(1.0, MAX_UNKNOWN_SHARE * shorter)
+
+    def _continues(self, x: list[int], y: list[int], opcode: _Opcode) -> bool:
+        """Whether the text around a question goes on with numbers where the question begins or ends with one."""
+        _, start, _, first, last = opcode
+        inside, outside = (x[0], y[last - 1]) if start == 0 else (x[-1], y[first])
+        return all(self._number[token] or self._symbol[token] for token in (inside, outside))
 
     def _judge(self, gone: list[tuple[int, int]], come: list[tuple[int, int]]) -> int | None:
         """The tokens of which nothing is known among those that differ; None when one of them is a value."""
