@@ -76,7 +76,7 @@ class QuestionComparison:
         x, y = self._row(one), self._row(other)
         if not x.ids or not y.ids:
             return None
-        if self._differ_in_no_value(x, y, within=within):
+        if self._may_hold_numbers(x, y, within=within) and self._differ_in_no_value(x, y, within=within):
             return "fuzzy"
         return "slots" if self._have_same_values(x, y) else None
 
@@ -84,6 +84,12 @@ class QuestionComparison:
         ids = self._table.row(number)[:MAX_TOKENS]
         start = self._table.starts[number]
         return _Row(number, ids, self._slots.positions[start : start + len(ids)].tolist())
+
+    def _may_hold_numbers(self, x: _Row, y: _Row, *, within: bool) -> bool:
+        """Whether the second has all numbers and symbols of the first, and no others but for `within`: cheap, and
+        necessary."""
+        one, other = (Counter(t for t in row.ids if self._number[t] or self._symbol[t]) for row in (x, y))
+        return one <= other if within else one == other
 
     def _differ_in_no_value(self, x: _Row, y: _Row, *, within: bool) -> bool:
         opcodes = _differences(x.ids, y.ids)
