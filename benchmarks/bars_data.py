@@ -21,7 +21,7 @@ from wanderlust.data import find_contaminated, find_duplicates, find_mislabelled
 from wanderlust.data.tokens import words_of
 from wanderlust.environments.reasoning import make_dataset, score_answer
 
-SEEDS = (200, 201, 202)
+SEEDS = (300, 301, 302)
 KINDS = {
     "exact": "duplicates",
     "near": "near-duplicates",

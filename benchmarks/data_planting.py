@@ -19,13 +19,15 @@ DEVELOPED_ON = (
     *["prime_factorization", "decimal_arithmetic", "sentence_reordering", "polynomial_equations", "power_function"],
     *["count_bits", "bitwise_arithmetic", "fraction_simplification", "letter_jumble", "simple_geometry"],
     *["number_filtering", "isomorphic_strings", "decimal_chain_sum", "number_format", "ransom_note"],
-    *["shortest_path", "string_manipulation", "word_ladder"],
+    *["shortest_path", "string_manipulation", "word_ladder", "basic_arithmetic", "complex_arithmetic"],
+    *["number_sequence", "dice", "palindrome_generation", "rotate_matrix", "string_splitting", "binary_alternation"],
+    *["polynomial_multiplication", "string_insertion", "group_anagrams", "manipulate_matrix", "spiral_matrix", "jugs"],
 )
 """Sets whose plantings were looked at while the method was made."""
 UNSEEN = (
-    *["basic_arithmetic", "complex_arithmetic", "number_sequence", "dice", "palindrome_generation", "rotate_matrix"],
-    *["string_splitting", "binary_alternation", "polynomial_multiplication", "string_insertion", "group_anagrams"],
-    *["manipulate_matrix", "spiral_matrix", "jugs"],
+    *["countdown", "simple_integration", "word_sequence_reversal", "advanced_geometry", "intermediate_integration"],
+    *["cryptarithm", "needle_haystack", "mini_sudoku", "path_star", "list_functions", "modulo_grid"],
+    *["rotten_oranges", "string_synthesis", "largest_island"],
 )
 """Sets of which one question was read, to write rewordings; the method was not changed after its first result here."""
 SYNONYMS = {
@@ -233,6 +235,20 @@ REWORDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "prime_factorization": (
         r"of (?P<x>\d+)",
         ("Write {x} as a product of primes.", "Which primes, multiplied, make {x}?"),
+    ),
+    "countdown": (
+        r"Calculate (?P<n>-?\d+) using all of these numbers: (?P<x>.+?)\.",
+        ("Combine {x} so that {n} comes out.", "From {x}, with + - * /, make {n}."),
+    ),
+    "simple_integration": (r"antiderivative: (?P<x>.+?)\nWhen", ("Integrate {x}.", "Which function has {x}?")),
+    "intermediate_integration": (r"antiderivative: (?P<x>.+?)\nWhen", ("Integrate {x}.", "Which function has {x}?")),
+    "word_sequence_reversal": (
+        r"words: (?P<x>.+)$",
+        ("Write {x} from the last one to the first.", "In the opposite order, what is {x}?"),
+    ),
+    "advanced_geometry": (
+        r"coordinates (?P<x>.+), find the (?P<what>.+?)\. For",
+        ("A triangle has {x}. Give the {what}.", "What is the {what}, where {x}?"),
     ),
     "basic_arithmetic": (r"Calculate (?P<x>.+)\.$", ("What do you get for {x}?", "{x} comes to how much?")),
     "complex_arithmetic": (r"^(?P<verb>\w+) the complex numbers: (?P<x>.+)$", ("What is {x}?", "Work out {x}.")),

@@ -76,7 +76,7 @@ class QuestionComparison:
         x, y = self._row(one), self._row(other)
         if not x.ids or not y.ids:
             return None
-        if self._differ_in_no_value(x, y, within=within):
+        if self._may_hold_numbers(x, y, within=within) and self._differ_in_no_value(x, y, within=within):
             return "fuzzy"
         return "slots" if self._have_same_values(x, y) else None
 
@@ -84,6 +84,12 @@ class QuestionComparison:
         ids = self._table.row(number)[:MAX_TOKENS]
         start = self._table.starts[number]
         return _Row(number, ids, self._slots.positions[start : start + len(ids)].tolist())
+
+    def _may_hold_numbers(self, x: _Row, y: _Row, *, within: bool) -> bool:
+        """Whether the second has all numbers and symbols of the first, and no others but for `within`: cheap, and
+        necessary."""
+        one, other = (Counter(t for t in row.ids if self._number[t] or self._symbol[t]) for row in (x, y))
+        return one <= other if within else one == other
 
     def _differ_in_no_value(self, x: _Row, y: _Row, *, within: bool) -> bool:
         opcodes = _differences(x.ids, y.ids)
@@ -98,7 +104,8 @@ class QuestionComparison:
             if opcode in moved:
                 continue
             at_edge = (i1 == i2 and i1 in (0, len(x.ids))) or (j1 == j2 and j1 in (0, len(y.ids)))
-            if at_edge and ((within and i1 == i2) or self._is_only_words(x.ids[i1:i2] + y.ids[j1:j2])):
+            around = within and i1 == i2 and not self._continues(x.ids, y.ids, opcode)
+            if at_edge and (around or self._is_only_words(x.ids[i1:i2] + y.ids[j1:j2])):
                 edges[i1 == i2] += max(i2 - i1, j2 - j1)
                 continue
             found = self._judge(x.piece(i1, i2), y.piece(j1, j2))
@@ -106,6 +113,12 @@ class QuestionComparison:
                 return False
             unknown += found
         return min(edges) <= MAX_EDGE_TOKENS and unknown <= max(1.0, MAX_UNKNOWN_SHARE * shorter)
+
+    def _continues(self, x: list[int], y: list[int], opcode: _Opcode) -> bool:
+        """Whether the text around a question goes on with numbers where the question begins or ends with one."""
+        _, start, _, first, last = opcode
+        inside, outside = (x[0], y[last - 1]) if start == 0 else (x[-1], y[first])
+        return all(self._number[token] or self._symbol[token] for token in (inside, outside))
 
     def _judge(self, gone: list[tuple[int, int]], come: list[tuple[int, int]]) -> int | None:
         """The tokens of which nothing is known among those that differ; None when one of them is a value."""
