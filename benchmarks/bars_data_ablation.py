@@ -24,7 +24,6 @@ from wanderlust.evals.comparison import rewards_by_task
 
 SEEDS = (0, 1, 2)
 LEAK_SHARE = 0.95
-STUDENTS_OF = "only worked"
 
 
 def finds_truths(report: RecipeComparison, seed: int) -> bool:

@@ -60,7 +60,10 @@ def write_sources(folder: Path) -> None:
 
 
 def recipe(folder: Path, *, seeds: Sequence[int] = (0, 1, 2)) -> Plan:
-    """The plan, with five variants. None of them is told which is which."""
+    """The plan, with five variants. None of them is told which is which.
+
+    The two teachers are compared without the poisoned source, whose wrong labels would hide what they teach.
+    """
     files = [
         Source(name=name, file=str(folder / f"{name}.jsonl"), verifier="number", system=REASONING_RULES)
         for name in ("poisoned", "leaked")
@@ -85,8 +88,8 @@ def recipe(folder: Path, *, seeds: Sequence[int] = (0, 1, 2)) -> Plan:
         variants=(
             Variant(name="without poisoned", without_sources=("poisoned",)),
             Variant(name="without leaked", without_sources=("leaked",)),
-            Variant(name="only worked", only_teachers=("worked",)),
-            Variant(name="only terse", only_teachers=("terse",)),
+            Variant(name="only worked", only_teachers=("worked",), without_sources=("poisoned",)),
+            Variant(name="only terse", only_teachers=("terse",), without_sources=("poisoned",)),
             Variant(name="no answer filter", answers=AnswerFilters()),
         ),
     )
