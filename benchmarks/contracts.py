@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from wanderlust.artefacts.programs import Contract, neighbours, read_contract
+from wanderlust.artefacts.programs import Contract, near_results, read_contract
 from wanderlust.artefacts.small_python import ProgramError, parse_program
 
 _SWAPS = {"<=": "<", ">=": ">", "<": "<=", ">": ">=", "==": "!=", "!=": "==", " and ": " or ", " or ": " and "}
@@ -58,7 +58,7 @@ def is_as_right(text: str, original: Contract, program: str) -> bool:
         return False
     for case in contract.cases:
         right = reference.run(case)
-        for result in [right, *neighbours(right, case), 99, -50, [7, 7], [9]]:
+        for result in [right, *near_results(right, case), 99, -50, [7, 7], [9]]:
             if contract.allows(case, result) != original.allows(case, result):
                 return False
     return True

@@ -29,7 +29,7 @@ UNSEEN = (
     *["cryptarithm", "needle_haystack", "mini_sudoku", "path_star", "list_functions", "modulo_grid"],
     *["rotten_oranges", "string_synthesis", "largest_island"],
 )
-"""Sets of which one question was read, to write rewordings. Two of them were slow, and a search was narrowed for that."""
+"""Sets of which one question was read, to write rewordings. Two were slow, and a search was narrowed for that."""
 SYNONYMS = {
     "find": "determine",
     "calculate": "compute",

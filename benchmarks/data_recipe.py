@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from wanderlust.data.plan import AnswerFilters, Plan, Source, Student, Teacher, Variant
+from wanderlust.data.plan import AnswerFilters, DataPlan, Source, Student, Teacher, Variant
 from wanderlust.environments.reasoning import REASONING_RULES, SUM_PATTERN, ReasoningGym, pupil
 from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Message
@@ -59,7 +59,7 @@ def write_sources(folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text(text)
 
 
-def recipe(folder: Path, *, seeds: Sequence[int] = (0, 1, 2)) -> Plan:
+def recipe(folder: Path, *, seeds: Sequence[int] = (0, 1, 2)) -> DataPlan:
     """The plan, with five variants. None of them is told which is which.
 
     The two teachers are compared without the poisoned source, whose wrong labels would hide what they teach.
@@ -68,7 +68,7 @@ def recipe(folder: Path, *, seeds: Sequence[int] = (0, 1, 2)) -> Plan:
         Source(name=name, file=str(folder / f"{name}.jsonl"), verifier="number", system=REASONING_RULES)
         for name in ("poisoned", "leaked")
     ]
-    return Plan(
+    return DataPlan(
         name="sums",
         sources=(Source(name="sums", env=ReasoningGym("chain_sum", size=2500, **SETTINGS)), *files),
         duplicates=("exact",),

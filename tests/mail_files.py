@@ -22,7 +22,7 @@ def message(
     answers: int | None = None,
     **headers: str,
 ) -> EmailMessage:
-    """Mail `number`; a day later than the one before it."""
+    """InboxMail `number`; a day later than the one before it."""
     mail = EmailMessage()
     mail["From"], mail["To"], mail["Subject"] = sender, to, subject
     mail["Date"] = format_datetime(START + timedelta(days=number))

@@ -11,11 +11,11 @@ from random import Random
 import pycosat
 import pytest
 
+from wanderlust.artefacts.checkers import verify_artefact
 from wanderlust.artefacts.contract import ArtefactFile, Statement, names_of
 from wanderlust.artefacts.metamath import MetamathChecker, normal_proof, verify_proof
 from wanderlust.artefacts.metamath_database import Database, MetamathError, given_text, theorem_text
 from wanderlust.artefacts.sat import SatChecker
-from wanderlust.artefacts.verify import verify_artefact
 from wanderlust.cli.main import main
 from wanderlust.environments.proofs import Proofs
 from wanderlust.errors import UsageError

@@ -11,8 +11,8 @@ from wanderlust import Rubric, Scripted, SingleTurnEnvironment, Task, exact, use
 from wanderlust.cli.main import main
 from wanderlust.data import (
     AnswerFilters,
+    DataPlan,
     HeldOut,
-    Plan,
     Source,
     Student,
     Teacher,
@@ -20,8 +20,9 @@ from wanderlust.data import (
     ablate_data,
     compare_teachers,
 )
-from wanderlust.data.ablation import difference_over_seeds, stage_variants, student_quantile
+from wanderlust.data.ablation import difference_over_seeds, stage_variants
 from wanderlust.errors import UsageError
+from wanderlust.evals.judge_calibration import student_quantile
 
 COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
 SETTINGS = {"epochs": 12, "batch_tokens": 300, "fresh_width": 32, "fresh_layers": 1}
@@ -52,7 +53,7 @@ def shifted(messages, rng):
 
 
 EXAM = colours(200, 212)
-PLAN = Plan(
+PLAN = DataPlan(
     name="colours",
     sources=(
         Source(name="clean", env=colours(0, 20)),
@@ -84,7 +85,7 @@ def test_a_poisoned_source_and_a_leak_are_found(tmp_path):
 
 
 def test_a_teacher_is_chosen_by_its_students(tmp_path):
-    plan = Plan(
+    plan = DataPlan(
         name="teachers",
         sources=(Source(name="clean", env=colours(0, 20)),),
         teachers=(Teacher(name="knows", policy=Scripted(knows)), Teacher(name="shifted", policy=Scripted(shifted))),
@@ -97,7 +98,7 @@ def test_a_teacher_is_chosen_by_its_students(tmp_path):
 
 
 def test_stages_are_varied_one_at_a_time():
-    plan = Plan(
+    plan = DataPlan(
         sources=PLAN.sources,
         teachers=(Teacher(name="a", policy="x", samples=3), Teacher(name="b", policy="y")),
         held_out=(HeldOut(name="exam", env=EXAM),),
@@ -132,7 +133,7 @@ def test_what_cannot_be_compared_is_one_line(changes, line, tmp_path):
     with pytest.raises(UsageError, match=line):
         ablate_data(plan, tmp_path / "out", progress=False)
     with pytest.raises(UsageError, match="needs two or more"):
-        compare_teachers(Plan(sources=PLAN.sources), tmp_path / "other", progress=False)
+        compare_teachers(DataPlan(sources=PLAN.sources), tmp_path / "other", progress=False)
 
 
 def test_the_command_compares(tmp_path, monkeypatch, capsys):

@@ -20,9 +20,9 @@ from wanderlust.data import (
     AnswerFilters,
     Budget,
     BuiltTasks,
-    Difficulty,
+    DataPlan,
+    DifficultyFilter,
     HeldOut,
-    Plan,
     QuestionFilters,
     QuestionJudge,
     Source,
@@ -31,7 +31,7 @@ from wanderlust.data import (
     build_data,
     read_plan,
 )
-from wanderlust.data.questions import final_answer, parse_written
+from wanderlust.data.questions import parse_written, stated_answer
 from wanderlust.environments.calculator import Calculator
 from wanderlust.errors import PolicyFailure, StoreError, UsageError
 from wanderlust.rubrics.rewards import exact
@@ -58,7 +58,7 @@ def adder(messages, rng):
 
 
 def plan_of(sums, **changes):
-    return Plan(
+    return DataPlan(
         **{"sources": (Source(file=sums),), "teachers": (Teacher(name="adder", policy=Scripted(adder), samples=4),)}
         | changes
     )
@@ -85,7 +85,9 @@ def test_rows_have_their_lineage_and_go_straight_into_training(sums, tmp_path):
 
 
 def test_the_kept_questions_are_an_environment(sums, tmp_path):
-    plan = plan_of(sums, questions=QuestionFilters(difficulty=Difficulty(policy=Scripted(adder), samples=2, low=0.5)))
+    plan = plan_of(
+        sums, questions=QuestionFilters(difficulty=DifficultyFilter(policy=Scripted(adder), samples=2, low=0.5))
+    )
     build_data(plan, tmp_path / "out", progress=False)
     env = BuiltTasks(str(tmp_path / "out"))
     assert 5 < len([*env.tasks()]) < 20
@@ -103,7 +105,7 @@ def test_turns_with_tools_are_kept(tmp_path):
         )
 
     teachers = (Teacher(name="adds", policy=Scripted(adds)),)
-    plan = Plan(sources=(Source(env=Calculator(), count=6),), teachers=teachers, formats=("sft",))
+    plan = DataPlan(sources=(Source(env=Calculator(), count=6),), teachers=teachers, formats=("sft",))
     build_data(plan, tmp_path / "out", progress=False)
     row = rows_in(tmp_path / "out")[0]
     assert {"assistant", "tool"} <= {message["role"] for message in row["messages"]}
@@ -183,7 +185,7 @@ class Unreliable:
 def test_a_teacher_that_fails_half_the_time_is_asked_again_and_never_scored_for_it(tmp_path):
     tasks = [Task(id=str(n), prompt=(user(f"question {n} of many"),), answer="right") for n in range(16)]
     env = SingleTurnEnvironment(tasks, rubric=Rubric(exact()))
-    plan = Plan(sources=(Source(env=env),), duplicates=(), teachers=(Teacher(name="x", policy=Unreliable()),))
+    plan = DataPlan(sources=(Source(env=env),), duplicates=(), teachers=(Teacher(name="x", policy=Unreliable()),))
     card = build_data(plan, tmp_path / "out", concurrency=1, progress=False)
     (teacher,) = card.teachers
     assert (teacher.reward, teacher.failed, len(rows_in(tmp_path / "out"))) == (
@@ -193,7 +195,7 @@ def test_a_teacher_that_fails_half_the_time_is_asked_again_and_never_scored_for_
     )
     assert teacher.failed <= 2
     assert bool(card.notes) == bool(teacher.failed)
-    never = Plan(sources=(Source(env=env),), teachers=(Teacher(name="x", policy=Unreliable(1)),))
+    never = DataPlan(sources=(Source(env=env),), teachers=(Teacher(name="x", policy=Unreliable(1)),))
     with pytest.raises(UsageError, match=r"all 16 rollouts failed \(.*HTTP 500"):
         build_data(never, tmp_path / "never", progress=False)
 
@@ -214,7 +216,9 @@ def test_labels_that_the_teachers_contradict_are_left_out(tmp_path):
     source = Source(file=write_rows(tmp_path / "labels.jsonl", rows), verifier="number")
     teachers = (Teacher(name="adder", policy=Scripted(adder), samples=9),)
     filters = QuestionFilters(label_agreement=0.5)
-    card = build_data(Plan(sources=(source,), questions=filters, teachers=teachers), tmp_path / "out", progress=False)
+    card = build_data(
+        DataPlan(sources=(source,), questions=filters, teachers=teachers), tmp_path / "out", progress=False
+    )
     assert next(stage for stage in card.stages if stage.stage == "labels").removed["contradicted"] >= 7
 
 
@@ -222,7 +226,7 @@ def test_copies_held_out_questions_and_conflicting_labels_are_counted(tmp_path):
     rows = [{"prompt": f"Add {a} to {b} please.", "answer": str(a + b)} for a in range(30, 50) for b in (411, 523)]
     held_out = write_rows(tmp_path / "exam.jsonl", rows[:3])
     rows.append({"prompt": "add 45 to 523, please!", "answer": "1"})
-    plan = Plan(
+    plan = DataPlan(
         sources=(Source(file=write_rows(tmp_path / "rows.jsonl", rows)),),
         held_out=(HeldOut(name="exam", file=held_out),),
     )
@@ -236,7 +240,7 @@ def test_copies_held_out_questions_and_conflicting_labels_are_counted(tmp_path):
 
 
 def test_a_filter_that_leaves_nothing_says_what_every_stage_left(sums, tmp_path):
-    filters = QuestionFilters(min_chars=3, difficulty=Difficulty(policy=Scripted(["no"]), samples=1, low=0.9))
+    filters = QuestionFilters(min_chars=3, difficulty=DifficultyFilter(policy=Scripted(["no"]), samples=1, low=0.9))
     line = (
         "nothing is left: sources left 20 questions, length left 20 questions, duplicates left 20 questions, difficulty"
     )
@@ -268,7 +272,7 @@ def test_a_policy_writes_questions_and_a_solver_verifies_them(tmp_path):
     writing = Writing(
         policy=Scripted(writer), documents=str(tmp_path / "*.md"), per_document=6, solver=Scripted(solver), votes=2
     )
-    plan = Plan(sources=(Source(name="lakes", writing=writing),), duplicates=(), formats=("sft", "rl"))
+    plan = DataPlan(sources=(Source(name="lakes", writing=writing),), duplicates=(), formats=("sft", "rl"))
     card = build_data(plan, tmp_path / "out", progress=False)
     answers = {row["messages"][-1]["content"] for row in rows_in(tmp_path / "out")}
     assert answers == {"198", "217"}
@@ -311,7 +315,7 @@ def test_sources_without_questions_are_refused(tmp_path):
         Source(writing=Writing(policy=Scripted(["x"]), documents=str(tmp_path / "*.none"))),
     ):
         with pytest.raises(UsageError, match=r"the source '.*' is empty"):
-            build_data(Plan(sources=(source,)), tmp_path / "out" / source.label, progress=False)
+            build_data(DataPlan(sources=(source,)), tmp_path / "out" / source.label, progress=False)
 
 
 def test_a_file_that_changed_is_refused(sums, tmp_path):
@@ -370,6 +374,6 @@ def test_a_damaged_card_is_named(sums, tmp_path):
 
 
 def test_final_answers_and_written_questions_are_read():
-    assert [final_answer(text) for text in ("so\n**x**\nThe answer is: 12.", r"thus \boxed{7}", "")] == ["12", "7", ""]
+    assert [stated_answer(text) for text in ("so\n**x**\nThe answer is: 12.", r"thus \boxed{7}", "")] == ["12", "7", ""]
     assert parse_written('{"question": " ", "answer": 3}') is None
     assert parse_written("no") is None

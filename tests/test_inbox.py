@@ -18,8 +18,8 @@ from wanderlust.environments.inbox.players import READERS, STOP_WORDS
 from wanderlust.environments.inbox.questions import (
     HELD_OUT_KINDS,
     KIND_SHARES,
+    InboxQuestion,
     Ledger,
-    Question,
     make_questions,
 )
 from wanderlust.environments.inbox.store import InboxFile
@@ -250,5 +250,5 @@ def test_a_split_there_is_not(env: Inbox) -> None:
 
 
 def test_questions_are_plain_data() -> None:
-    one = Question(id="a", text="When?", kind="lookup", answer="x", sources=("m",))
+    one = InboxQuestion(id="a", text="When?", kind="lookup", answer="x", sources=("m",))
     assert one.sources == ("m",)

@@ -12,7 +12,7 @@ import pytest
 
 from mail_files import OWNER, correspondence, message, write_mbox
 from wanderlust.environments.inbox.importing import REPORT_SUFFIX, ImportReport, import_mail
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.environments.inbox.markup import html_text
 from wanderlust.environments.inbox.message import MAX_BODY_CHARS, decode_text
 from wanderlust.environments.inbox.store import InboxFile
@@ -22,7 +22,7 @@ from wanderlust.errors import UsageError
 HEAD = b"From: Ann <ann@post.example>\nTo: me@home.example\nDate: Mon, 2 Mar 2026 09:00:00 +0000\n"
 
 
-def imported(tmp_path: Path, *raw: bytes, **options) -> tuple[list[Mail], ImportReport]:
+def imported(tmp_path: Path, *raw: bytes, **options) -> tuple[list[InboxMail], ImportReport]:
     """The mails of a folder of such files, and the report."""
     folder = tmp_path / "mail"
     folder.mkdir(exist_ok=True)
@@ -44,7 +44,7 @@ def consistent(report: ImportReport) -> None:
     assert sum(line.startswith("mended\t") for line in lines) == sum(report.mended.values())
 
 
-def one(tmp_path: Path, raw: bytes) -> tuple[Mail, ImportReport]:
+def one(tmp_path: Path, raw: bytes) -> tuple[InboxMail, ImportReport]:
     (mail,), report = imported(tmp_path, raw)
     return mail, report
 

@@ -136,7 +136,7 @@ def test_wrong_settings_are_one_line(settings, words):
     assert "\n" not in str(refused.value)
 
 
-class Question(Environment):
+class InboxQuestion(Environment):
     """One answer; right where it says so."""
 
     def tasks(self, split="train"):
@@ -161,7 +161,7 @@ def test_the_relative_judge_compares_the_group_and_the_truth_is_recorded():
     policy = Scripted(lambda messages, rng: next(lengths))
 
     async def played():
-        env = Question()
+        env = InboxQuestion()
         async with rollouts(env, env.tasks(), policy, rubric=rubric, group_size=2) as groups:
             return [group async for group in groups]
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.environments.inbox.store import InboxFile, write_inbox
 from wanderlust.errors import StoreError, UsageError
 
 ANN, BOB, ME = "ann.vale@post.example", "bob@firm.example", "me@post.example"
 
 
-def mail(number: int, sender: str, subject: str, body: str, **more: object) -> Mail:
+def mail(number: int, sender: str, subject: str, body: str, **more: object) -> InboxMail:
     date = f"2026-05-{number:02}T09:00:00"
     fields = {"thread": f"t{number}", "recipients": (ME,), **more}
-    return Mail(id=f"m{number}", date=date, sender=sender, subject=subject, body=body, **fields)  # type: ignore[arg-type]
+    return InboxMail(id=f"m{number}", date=date, sender=sender, subject=subject, body=body, **fields)  # type: ignore[arg-type]
 
 
 @pytest.fixture

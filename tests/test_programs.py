@@ -7,7 +7,13 @@ from benchmarks.contracts import changed, contracts, is_as_right
 
 from wanderlust.artefacts.contract import Statement, names_of
 from wanderlust.artefacts.programs import REFERENCE, ProgramChecker, mutants, read_contract
-from wanderlust.artefacts.small_python import MAX_STEPS, ProgramError, evaluate, parse_expression, parse_program
+from wanderlust.artefacts.small_python import (
+    MAX_STEPS,
+    ProgramError,
+    evaluate_expression,
+    parse_expression,
+    parse_program,
+)
 
 CHECKER = ProgramChecker()
 CONTRACTS = contracts()
@@ -144,7 +150,7 @@ def test_arguments_are_copies():
     ],
 )
 def test_expressions_have_the_value_that_python_gives_them(text, value):
-    assert evaluate(parse_expression(text), {}) == value == eval(text)
+    assert evaluate_expression(parse_expression(text), {}) == value == eval(text)
 
 
 def test_steps_are_bounded():

@@ -36,7 +36,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ArtefactVerdict:
     """What a checker says."""
 
     valid: bool
@@ -64,7 +64,7 @@ class Checker(Protocol):
     label: str
     """Name and version."""
 
-    def check(self, statement: Statement, artefact: str) -> Verdict:
+    def check(self, statement: Statement, artefact: str) -> ArtefactVerdict:
         """Whether the artefact is what the statement asks for."""
         ...
 

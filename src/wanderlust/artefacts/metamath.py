@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from wanderlust.artefacts.contract import Finding, Statement, Verdict, refused_unread
+from wanderlust.artefacts.contract import ArtefactVerdict, Finding, Statement, refused_unread
 from wanderlust.artefacts.metamath_database import Assertion, Database, Expression, MetamathError, ordered
 
 MAX_PROOF_STEPS = 1_000_000
@@ -177,16 +177,16 @@ class MetamathChecker:
     kind = "metamath"
     label = "wanderlust.metamath 1"
 
-    def check(self, statement: Statement, artefact: str) -> Verdict:
+    def check(self, statement: Statement, artefact: str) -> ArtefactVerdict:
         """As in Checker; `figures` has the steps."""
         if why := refused_unread(statement, artefact):
-            return Verdict(valid=False, reason=why, checker=self.label)
+            return ArtefactVerdict(valid=False, reason=why, checker=self.label)
         try:
             theorem, known = self.read(statement)
             steps = verify_proof(theorem, artefact.split(), known)
         except (MetamathError, RecursionError) as error:
-            return Verdict(valid=False, reason=str(error), checker=self.label)
-        return Verdict(valid=True, checker=self.label, figures={"steps": steps})
+            return ArtefactVerdict(valid=False, reason=str(error), checker=self.label)
+        return ArtefactVerdict(valid=True, checker=self.label, figures={"steps": steps})
 
     def read(self, statement: Statement) -> tuple[Assertion, Mapping[str, Assertion]]:
         """The theorem, and what its proof may use. Raises MetamathError for a malformed statement."""

@@ -22,12 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 
-from wanderlust.artefacts.contract import Finding, Statement, Verdict, refused_unread
+from wanderlust.artefacts.contract import ArtefactVerdict, Finding, Statement, refused_unread
 from wanderlust.artefacts.small_python import (
-    Program,
     ProgramError,
+    SmallProgram,
     Value,
-    evaluate,
+    evaluate_expression,
     parse_expression,
     parse_program,
 )
@@ -71,7 +71,7 @@ class Contract:
     several: bool = False
     """Whether a case may have more than one result."""
 
-    def broken_by(self, program: Program) -> str:
+    def broken_by(self, program: SmallProgram) -> str:
         """The first case for which a program breaks the contract; empty where it keeps it."""
         if program.parameters != [*self.parameters] or program.name != self.name:
             return f"the function is not {self.name}({', '.join(self.parameters)})"
@@ -88,7 +88,7 @@ class Contract:
         """Whether a result is ensured. An expression that fails, as by the kind of the result, ensures nothing."""
         names = {**dict(zip(self.parameters, case, strict=True)), "result": result}
         try:
-            return all(evaluate(one, names) for one in self.ensures)
+            return all(evaluate_expression(one, names) for one in self.ensures)
         except ProgramError:
             return False
 
@@ -125,7 +125,7 @@ def read_contract(text: str) -> Contract:
 
 
 def _meets(required: Sequence[ast.expr], names: Mapping[str, Value]) -> bool:
-    return all(evaluate(one, names) for one in required)
+    return all(evaluate_expression(one, names) for one in required)
 
 
 def _product(domains: Sequence[Sequence[Value]]) -> Iterator[tuple[Value, ...]]:
@@ -155,14 +155,14 @@ def _domains(text: str) -> dict[str, list[Value]]:
     return found
 
 
-def mutants(program: Program) -> Iterator[Program]:
+def mutants(program: SmallProgram) -> Iterator[SmallProgram]:
     """Programs with one change: an operator, a number, a name, a condition, a result."""
     places = len([*ast.walk(program.node)])
     for at in range(places):
         for change in range(4):
             node = copy.deepcopy(program.node)
             if _change([*ast.walk(node)][at], change, program.parameters):
-                yield Program(node)
+                yield SmallProgram(node)
 
 
 def _change(node: ast.AST, change: int, names: Sequence[str]) -> bool:
@@ -185,14 +185,14 @@ def _change(node: ast.AST, change: int, names: Sequence[str]) -> bool:
     return True
 
 
-def trivial_programs(contract: Contract) -> Iterator[Program]:
+def trivial_programs(contract: Contract) -> Iterator[SmallProgram]:
     """Programs that do nothing: they return a number, an empty list, or an argument."""
     head = f"def {contract.name}({', '.join(contract.parameters)}):\n    return "
     for result in ("0", "1", "-1", "2", "[]", "[0]", *contract.parameters):
         yield parse_program(head + result)
 
 
-def neighbours(result: Value, case: Sequence[Value]) -> Iterator[Value]:
+def near_results(result: Value, case: Sequence[Value]) -> Iterator[Value]:
     """Results near a right one: other numbers, and lists with an item more, less, changed or exchanged."""
     if isinstance(result, list):
         for at, item in enumerate(result):
@@ -208,17 +208,17 @@ def neighbours(result: Value, case: Sequence[Value]) -> Iterator[Value]:
     yield from (-result, 2 * result, 10 * result + 7)
 
 
-def other_result(contract: Contract, reference: Program) -> str:
+def other_result(contract: Contract, reference: SmallProgram) -> str:
     """A case for which a contract allows another result than the reference's; empty where none was found."""
     for case in contract.cases:
         right = reference.run(case)
-        for other in neighbours(right, case):
+        for other in near_results(right, case):
             if other != right and contract.allows(case, other):
                 return f"{contract.call(case)} may be {other} as well as {right}"
     return ""
 
 
-def mutation_score(contract: Contract, reference: Program) -> tuple[int, int]:
+def mutation_score(contract: Contract, reference: SmallProgram) -> tuple[int, int]:
     """Of the planted programs with other results than the reference, how many the contract refuses; and how many."""
     right = [_result(reference, case) for case in contract.cases]
     refused = total = 0
@@ -239,7 +239,7 @@ def _is_trivial(expression: ast.expr) -> bool:
     )
 
 
-def _result(program: Program, case: Sequence[Value]) -> Value:
+def _result(program: SmallProgram, case: Sequence[Value]) -> Value:
     try:
         return program.run(case)
     except ProgramError:
@@ -252,16 +252,18 @@ class ProgramChecker:
     kind = "program"
     label = "wanderlust.programs 1"
 
-    def check(self, statement: Statement, artefact: str) -> Verdict:
+    def check(self, statement: Statement, artefact: str) -> ArtefactVerdict:
         """As in Checker; `figures` has the cases."""
         if why := refused_unread(statement, artefact):
-            return Verdict(valid=False, reason=why, checker=self.label)
+            return ArtefactVerdict(valid=False, reason=why, checker=self.label)
         try:
             contract = read_contract(statement.text)
             reason = contract.broken_by(parse_program(artefact)) if contract.cases else "no case meets what is required"
         except ProgramError as error:
-            return Verdict(valid=False, reason=str(error), checker=self.label)
-        return Verdict(valid=not reason, reason=reason, checker=self.label, figures={"cases": len(contract.cases)})
+            return ArtefactVerdict(valid=False, reason=str(error), checker=self.label)
+        return ArtefactVerdict(
+            valid=not reason, reason=reason, checker=self.label, figures={"cases": len(contract.cases)}
+        )
 
     def validate(self, statement: Statement) -> list[Finding]:
         """Malformed and unsatisfiable contracts, and such as let wrong programs through.
@@ -280,7 +282,7 @@ class ProgramChecker:
             return [Finding(name="unsatisfiable", why="no case meets what is required")]
         return self._without_reference(contract) if reference is None else self._with(contract, reference)
 
-    def _with(self, contract: Contract, reference: Program) -> list[Finding]:
+    def _with(self, contract: Contract, reference: SmallProgram) -> list[Finding]:
         if broken := contract.broken_by(reference):
             return [Finding(name="unsatisfiable", why=f"the reference breaks it: {broken}")]
         if not contract.several and (other := other_result(contract, reference)):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from wanderlust.artefacts.contract import Finding, Statement, Verdict, refused_unread
+from wanderlust.artefacts.contract import ArtefactVerdict, Finding, Statement, refused_unread
 from wanderlust.errors import WanderlustError, one_line
 
 Clause: TypeAlias = tuple[int, ...]
@@ -219,15 +219,15 @@ class SatChecker:
     kind = "sat"
     label = "wanderlust.sat 1"
 
-    def check(self, statement: Statement, artefact: str) -> Verdict:
+    def check(self, statement: Statement, artefact: str) -> ArtefactVerdict:
         """As in Checker; `figures` has the clauses that a refutation adds."""
         if why := refused_unread(statement, artefact):
-            return Verdict(valid=False, reason=why, checker=self.label)
+            return ArtefactVerdict(valid=False, reason=why, checker=self.label)
         try:
             added = settle(read_formula(statement.text), artefact)
         except SatError as error:
-            return Verdict(valid=False, reason=str(error), checker=self.label)
-        return Verdict(valid=True, checker=self.label, figures={"added": added})
+            return ArtefactVerdict(valid=False, reason=str(error), checker=self.label)
+        return ArtefactVerdict(valid=True, checker=self.label, figures={"added": added})
 
     def validate(self, statement: Statement) -> list[Finding]:
         """Malformed formulas, and vacuous ones: no clause, an empty one, or only clauses that are always true."""

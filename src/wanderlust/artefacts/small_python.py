@@ -81,7 +81,7 @@ def _bounded_range(*bounds: int) -> range:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class SmallProgram:
     """A parsed function."""
 
     node: ast.FunctionDef
@@ -101,7 +101,7 @@ class Program:
         return _Run(self).call(arguments)
 
 
-def parse_program(source: str) -> Program:
+def parse_program(source: str) -> SmallProgram:
     """Parse one function. Raises ProgramError for anything beside it, and for what is not in this part of Python."""
     if len(source) > MAX_SOURCE:
         raise ProgramError(f"the program has more than {MAX_SOURCE:,} characters")
@@ -115,7 +115,7 @@ def parse_program(source: str) -> Program:
     more = node.args.posonlyargs + node.args.kwonlyargs
     if more or node.args.vararg or node.args.kwarg or node.args.defaults or node.decorator_list:
         raise ProgramError("a function has plain arguments without defaults, and no decorator")
-    return Program(node)
+    return SmallProgram(node)
 
 
 def parse_expression(text: str) -> ast.expr:
@@ -126,7 +126,7 @@ def parse_expression(text: str) -> ast.expr:
         raise ProgramError(f"{one_line(text, 60)!r} is no expression: {one_line(str(error))}") from error
 
 
-def evaluate(expression: ast.expr, names: Mapping[str, Value]) -> Value:
+def evaluate_expression(expression: ast.expr, names: Mapping[str, Value]) -> Value:
     """The value of an expression. Raises ProgramError."""
     return _Run(None).guarded(lambda run: run.value(expression, dict(names)))
 
@@ -134,7 +134,7 @@ def evaluate(expression: ast.expr, names: Mapping[str, Value]) -> Value:
 class _Run:
     """One run, with its steps."""
 
-    def __init__(self, program: Program | None):
+    def __init__(self, program: SmallProgram | None):
         self.program, self.steps, self.depth = program, 0, 0
 
     def guarded(self, work: Callable[[_Run], Value]) -> Value:

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.table import Table
 
-from wanderlust.artefacts.verify import Verified, verify_artefact
+from wanderlust.artefacts.checkers import Verified, verify_artefact
 from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_result
 
 
-def verify_command(*artefacts: Path, json: JsonFlag = False) -> int:
+def verify_artefacts_command(*artefacts: Path, json: JsonFlag = False) -> int:
     """Check artefacts again, each from its file alone: proofs, models, refutations.
 
     A file holds the statement, what may be used, and the artefact. Ends with status 1 where one is invalid, or where

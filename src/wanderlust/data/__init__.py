@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from wanderlust.data.filters import find_mislabelled as find_mislabelled
     from wanderlust.data.plan import AnswerFilters as AnswerFilters
     from wanderlust.data.plan import Budget as Budget
-    from wanderlust.data.plan import Difficulty as Difficulty
+    from wanderlust.data.plan import DataPlan as DataPlan
+    from wanderlust.data.plan import DifficultyFilter as DifficultyFilter
     from wanderlust.data.plan import HeldOut as HeldOut
-    from wanderlust.data.plan import Plan as Plan
     from wanderlust.data.plan import QuestionFilters as QuestionFilters
     from wanderlust.data.plan import QuestionJudge as QuestionJudge
     from wanderlust.data.plan import Source as Source
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from wanderlust.data.tasks import BuiltTasks as BuiltTasks
 
 _MODULES = {
-    "data.plan": "Plan Source Writing QuestionFilters Difficulty QuestionJudge HeldOut Teacher AnswerFilters Budget"
-    " Student Variant read_plan",
+    "data.plan": "DataPlan Source Writing QuestionFilters DifficultyFilter QuestionJudge HeldOut Teacher"
+    " AnswerFilters Budget Student Variant read_plan",
     "data.build": "build_data",
     "data.card": "Card StageCount TeacherCount",
     "data.ablation": "RecipeComparison RecipeResult ablate_data compare_teachers",

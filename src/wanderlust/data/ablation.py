@@ -13,19 +13,20 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import chain, cycle
 from pathlib import Path
-from statistics import NormalDist, fmean, variance
+from statistics import fmean, variance
 from typing import Any, TypeAlias
 
 from wanderlust._lazy import needs_extra
 from wanderlust.data.build import CHARS_PER_TOKEN, DATA_FOLDER, Answers, Recipe, begin_folder, write_data
-from wanderlust.data.card import write_whole
-from wanderlust.data.plan import AblationStage, AnswerFilters, Plan, QuestionFilters, Source, Variant, read_plan
+from wanderlust.data.card import write_text_whole
+from wanderlust.data.plan import AblationStage, AnswerFilters, DataPlan, QuestionFilters, Source, Variant, read_plan
 from wanderlust.data.questions import OpenSource, Question, open_source
 from wanderlust.data.sampling import SampleStore
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.evaluate import evaluate_sync
+from wanderlust.evals.judge_calibration import student_quantile
 from wanderlust.evals.statistics import Estimate, bounded_estimate
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.progress import Logger, open_progress
@@ -34,7 +35,6 @@ from wanderlust.types import Task
 
 BASE = "the plan"
 REPORT_FILES = {"ablation": "ablation.json", "teachers": "teachers.json"}
-CONFIDENCE = 0.975
 MAJORITY = 0.5
 
 
@@ -106,7 +106,7 @@ class RecipeComparison:
 
 
 def ablate_data(
-    plan: Plan | str | Path,
+    plan: DataPlan | str | Path,
     out: str | Path | None = None,
     *,
     concurrency: int = 64,
@@ -132,7 +132,7 @@ def ablate_data(
         >>> ablate_data("sums.toml").best.name
         'without forum'
     """
-    plan = plan if isinstance(plan, Plan) else read_plan(plan)
+    plan = plan if isinstance(plan, DataPlan) else read_plan(plan)
     variants = [*stage_variants(plan), *plan.variants]
     if not variants:
         raise UsageError('nothing to vary: write ablate = ["sources", ...], or [[variants]]')
@@ -143,7 +143,7 @@ def ablate_data(
 
 
 def compare_teachers(
-    plan: Plan | str | Path,
+    plan: DataPlan | str | Path,
     out: str | Path | None = None,
     *,
     concurrency: int = 64,
@@ -157,7 +157,7 @@ def compare_teachers(
         >>> compare_teachers("sums.toml").best.name
         'worked'
     """
-    plan = plan if isinstance(plan, Plan) else read_plan(plan)
+    plan = plan if isinstance(plan, DataPlan) else read_plan(plan)
     if len(plan.teachers) < 2:
         raise UsageError("a comparison of teachers needs two or more: write [[teachers]] for each")
     names = [one.label for one in plan.teachers]
@@ -167,42 +167,42 @@ def compare_teachers(
     )
 
 
-def stage_variants(plan: Plan) -> Iterator[Variant]:
+def stage_variants(plan: DataPlan) -> Iterator[Variant]:
     """The variants of the stages that the plan wants varied."""
     yield from chain.from_iterable(_VARIANTS_OF[stage](plan) for stage in plan.ablate)
 
 
-def _of_sources(plan: Plan) -> list[Variant]:
+def _of_sources(plan: DataPlan) -> list[Variant]:
     names = [one.label for one in plan.sources]
     return [Variant(name=f"without {name}", without_sources=(name,)) for name in names if len(names) > 1]
 
 
-def _of_teachers(plan: Plan) -> list[Variant]:
+def _of_teachers(plan: DataPlan) -> list[Variant]:
     names = [one.label for one in plan.teachers]
     return [Variant(name=f"only {name}", only_teachers=(name,)) for name in names if len(names) > 1]
 
 
-def _of_duplicates(plan: Plan) -> list[Variant]:
+def _of_duplicates(plan: DataPlan) -> list[Variant]:
     if plan.duplicates:
         return [Variant(name="with duplicates", duplicates=())]
     return [Variant(name="without duplicates", duplicates=("exact", "fuzzy", "slots"))]
 
 
-def _of_held_out(plan: Plan) -> list[Variant]:
+def _of_held_out(plan: DataPlan) -> list[Variant]:
     return [Variant(name="not decontaminated", held_out=False)] if plan.held_out else []
 
 
-def _of_samples(plan: Plan) -> list[Variant]:
+def _of_samples(plan: DataPlan) -> list[Variant]:
     several = any(one.samples > 1 for one in plan.teachers)
     return [Variant(name="one answer a question", samples=1)] if several else []
 
 
-def _of_questions(plan: Plan) -> list[Variant]:
+def _of_questions(plan: DataPlan) -> list[Variant]:
     filtered = plan.questions != QuestionFilters()
     return [Variant(name="no question filter", questions=QuestionFilters())] if filtered else []
 
 
-def _of_answers(plan: Plan) -> list[Variant]:
+def _of_answers(plan: DataPlan) -> list[Variant]:
     if plan.answers != AnswerFilters():
         return [Variant(name="no answer filter", answers=AnswerFilters())]
     return [
@@ -211,7 +211,7 @@ def _of_answers(plan: Plan) -> list[Variant]:
     ]
 
 
-_VARIANTS_OF: Mapping[AblationStage, Callable[[Plan], list[Variant]]] = {
+_VARIANTS_OF: Mapping[AblationStage, Callable[[DataPlan], list[Variant]]] = {
     "sources": _of_sources,
     "questions": _of_questions,
     "duplicates": _of_duplicates,
@@ -231,13 +231,15 @@ class _Exam:
 class _Bench:
     """The folder of a comparison."""
 
-    def __init__(self, plan: Plan, out: Path, kind: str):
+    def __init__(self, plan: DataPlan, out: Path, kind: str):
         if plan.student is None:
             raise UsageError('there is no student: write [student], for instance with policy = "fresh"')
         self.plan, self.student, self.out, self.kind = plan, plan.student, out, kind
         begin_folder(out, plan)
 
-    def compare(self, recipes: Mapping[str, Plan], *, concurrency: int, progress: Logger | bool) -> RecipeComparison:
+    def compare(
+        self, recipes: Mapping[str, DataPlan], *, concurrency: int, progress: Logger | bool
+    ) -> RecipeComparison:
         """Build every recipe, train and examine its students, and rank them."""
         with open_progress(progress) as logger:
             samples = SampleStore(
@@ -268,11 +270,11 @@ class _Bench:
             folder=str(self.out), exam=len(clean), tokens=target, seeds=self.student.seeds, recipes=results
         )
         text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
-        write_whole(self.out / REPORT_FILES[self.kind], text)
+        write_text_whole(self.out / REPORT_FILES[self.kind], text)
         return report
 
     def _build(
-        self, recipes: Mapping[str, Plan], sources: Sequence[OpenSource], samples: SampleStore
+        self, recipes: Mapping[str, DataPlan], sources: Sequence[OpenSource], samples: SampleStore
     ) -> dict[str, Recipe]:
         """The rows of each recipe; a question that several ask is answered once by each teacher."""
         built = {
@@ -398,18 +400,6 @@ def difference_over_seeds(
     freedom = total**2 / sum(part**2 / free for part, free in parts)
     half = student_quantile(freedom) * total**0.5
     return Estimate(value=value, low=value - half, high=value + half, count=sum(map(len, both)), clusters=len(by_task))
-
-
-def student_quantile(freedom: float) -> float:
-    """The 97.5% quantile of Student's t (expansion of Cornish and Fisher, within 2% from two degrees on)."""
-    z = NormalDist().inv_cdf(CONFIDENCE)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom ** (n + 1) for n, term in enumerate(terms))
 
 
 def _tokens(rows: Sequence[Mapping[str, Any]]) -> int:

@@ -22,7 +22,7 @@ from wanderlust.data.card import (
     Stages,
     TeacherCount,
     read_card,
-    write_whole,
+    write_text_whole,
 )
 from wanderlust.data.filters import (
     check_language,
@@ -33,15 +33,15 @@ from wanderlust.data.filters import (
     refused_by,
     reward_of,
 )
-from wanderlust.data.plan import Plan, QuestionJudge, read_plan
+from wanderlust.data.plan import DataPlan, QuestionJudge, read_plan
 from wanderlust.data.questions import (
     OpenSource,
     Question,
-    final_answer,
     last_text,
     mixed_questions,
     open_source,
     read_held_out,
+    stated_answer,
 )
 from wanderlust.data.sampling import SampleStore, offered_tools
 from wanderlust.environment import SingleTurnEnvironment
@@ -63,7 +63,7 @@ Answers = Mapping[str, Mapping[str, list[Rollout]]]
 class Recipe:
     """A plan on its way: the questions that are left, then the rows, and the counts of each stage."""
 
-    plan: Plan
+    plan: DataPlan
     sources: Sequence[OpenSource]
     samples: SampleStore
     questions: list[Question] = field(default_factory=list)
@@ -236,7 +236,7 @@ class Recipe:
         if agreement is not None:
             reasons = {}
             for one in self.questions:
-                said = [majority_answer([final_answer(last_text(r)) for r in own[one.id]]) for own in answers.values()]
+                said = [majority_answer([stated_answer(last_text(r)) for r in own[one.id]]) for own in answers.values()]
                 if one.answer is not None and is_contradicted(one.answer, said, agreement=agreement):
                     reasons[one.id] = "contradicted"
             self._keep("labels", reasons)
@@ -249,7 +249,7 @@ class Recipe:
         envs = {one.source.label: one.env for one in self.sources}
         for question in self.questions:
             given = [(name, one) for name, own in answers.items() for one in own[question.id]]
-            majority = majority_answer([final_answer(last_text(one)) for _, one in given])
+            majority = majority_answer([stated_answer(last_text(one)) for _, one in given])
             tools: list[dict[str, Any]] | None = None
             for teacher, one in given:
                 played += 1
@@ -347,7 +347,7 @@ def _within_budget(rows: Iterable[dict[str, Any]], most: int | None, tokens: int
 
 
 def build_data(
-    plan: Plan | str | Path,
+    plan: DataPlan | str | Path,
     out: str | Path | None = None,
     *,
     concurrency: int = 64,
@@ -372,10 +372,11 @@ def build_data(
         StoreError: when something cannot be written.
 
     Example:
-        >>> build_data(Plan(sources=(Source(env="reasoning-gym"),), teachers=(Teacher(policy="oracle"),))).files["sft"]
+        >>> plan = DataPlan(sources=(Source(env="reasoning-gym"),), teachers=(Teacher(policy="oracle"),))
+        >>> build_data(plan).files["sft"]
         500
     """
-    plan = plan if isinstance(plan, Plan) else read_plan(plan)
+    plan = plan if isinstance(plan, DataPlan) else read_plan(plan)
     folder = Path(out) if out is not None else DATA_FOLDER / plan.name
     digest = begin_folder(folder, plan)
     if (card := read_card(folder)) is not None and card.plan_digest == digest and plan.is_plain:
@@ -397,7 +398,7 @@ def write_data(folder: Path, recipe: Recipe, answers: Answers, *, digest: str) -
     files = {}
     for name in recipe.plan.formats:
         lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in made[name]()]
-        write_whole(folder / f"{name}.jsonl", "".join(lines))
+        write_text_whole(folder / f"{name}.jsonl", "".join(lines))
         files[f"{name}.jsonl"] = len(lines)
     failed = {name: count for name, count in recipe.samples.failed.items() if count}
     card = Card(
@@ -411,12 +412,12 @@ def write_data(folder: Path, recipe: Recipe, answers: Answers, *, digest: str) -
         label_conflicts=recipe.label_conflicts,
         notes=[f"{count:,} rollouts of {name} failed and are in no row" for name, count in failed.items()],
     )
-    write_whole(folder / CARD_PAGE, card.page())
-    write_whole(folder / CARD_FILE, json.dumps(card.as_dict(), indent=1, ensure_ascii=False) + "\n")
+    write_text_whole(folder / CARD_PAGE, card.page())
+    write_text_whole(folder / CARD_FILE, json.dumps(card.as_dict(), indent=1, ensure_ascii=False) + "\n")
     return card
 
 
-def begin_folder(folder: Path, plan: Plan) -> str:
+def begin_folder(folder: Path, plan: DataPlan) -> str:
     """Write the plan into its folder, or compare it with the one that is there; returns its digest."""
     body = {"plan": plan.as_dict(), "files": {path: _file_digest(Path(path)) for path in _files_of(plan)}}
     text = json.dumps(body, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
@@ -424,7 +425,7 @@ def begin_folder(folder: Path, plan: Plan) -> str:
     if not path.is_file():
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text)
+        write_text_whole(path, text)
     elif (before := json.loads(path.read_text(encoding="utf-8"))) != body:
         changed = next((name for name, value in body["files"].items() if before["files"].get(name, value) != value), "")
         what = f"{changed} has changed since {folder} was begun" if changed else f"{folder} holds another plan's data"
@@ -432,7 +433,7 @@ def begin_folder(folder: Path, plan: Plan) -> str:
     return digest
 
 
-def _files_of(plan: Plan) -> list[str]:
+def _files_of(plan: DataPlan) -> list[str]:
     files = [one.file for one in plan.sources] + [one.file for one in plan.held_out]
     return sorted({file for file in files if file is not None})
 

@@ -134,7 +134,7 @@ class Stages:
             raise UsageError(f"nothing is left: {history}; change the stage {stage!r}, or read more")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_text_whole(path: Path, text: str) -> None:
     """Write a file; it is the old or the new one, whenever the process is killed. StoreError when it cannot be."""
     draft = path.with_name(f"{path.name}.new")
     with writing(path):

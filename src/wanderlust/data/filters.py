@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from wanderlust.data.plan import AnswerFilters
-from wanderlust.data.questions import final_answer, last_text
+from wanderlust.data.questions import last_text, stated_answer
 from wanderlust.errors import UsageError
 from wanderlust.types import Rollout
 
@@ -103,7 +103,7 @@ def refused_by(rollout: Rollout, filters: AnswerFilters, majority: tuple[str, fl
     if filters.min_reward is not None and reward_of(rollout) < filters.min_reward:
         return "min_reward"
     if filters.majority is not None:
-        own = " ".join(final_answer(text).lower().split())
+        own = " ".join(stated_answer(text).lower().split())
         if majority is None or majority[1] < filters.majority or own != majority[0]:
             return "majority"
     length = sum(len(turn.action.content) for one in rollout.trajectories if one.trainable for turn in one.turns)

@@ -132,7 +132,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difficulty(PolicySettings):
+class DifficultyFilter(PolicySettings):
     """Keep questions that a model answers sometimes."""
 
     samples: int = 4
@@ -164,7 +164,7 @@ class QuestionFilters:
     min_chars: int = 0
     max_chars: int = 0
     """0: no bound."""
-    difficulty: Difficulty | None = None
+    difficulty: DifficultyFilter | None = None
     judge: QuestionJudge | None = None
     label_agreement: float | None = None
     """Leave out questions whose own answer no teacher supports, and one contradicts with at least this share of its
@@ -282,7 +282,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DataPlan:
     """Everything that rows of training data depend on."""
 
     name: str = "data"
@@ -320,7 +320,7 @@ class Plan:
             except UsageError as error:
                 raise UsageError(f"variant {variant.name!r}: {error}") from error
 
-    def varied(self, variant: Variant) -> "Plan":
+    def varied(self, variant: Variant) -> "DataPlan":
         """The plan of a variant. Raises UsageError for a source or teacher that there is not."""
         sources, teachers = [one.label for one in self.sources], [one.label for one in self.teachers]
         for kind, known, names in (
@@ -355,7 +355,7 @@ class Plan:
         return OBJECT_MARK not in json.dumps(self.as_dict())
 
 
-def read_plan(path: str | Path) -> Plan:
+def read_plan(path: str | Path) -> DataPlan:
     """The plan in a TOML file. Raises UsageError in one line that names the file, the key, and what to do."""
     path = Path(path)
     try:
@@ -365,7 +365,7 @@ def read_plan(path: str | Path) -> Plan:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no TOML: {error}") from error
     try:
-        plan: Plan = _converted(body, Plan, "")
+        plan: DataPlan = _converted(body, DataPlan, "")
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     return plan

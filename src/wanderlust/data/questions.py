@@ -71,11 +71,11 @@ class OpenSource:
     questions: tuple[Question, ...]
 
 
-def final_answer(text: str) -> str:
+def stated_answer(text: str) -> str:
     """The final answer of a text: what is tagged, boxed, or on its last line, without `Answer:` before it.
 
     Example:
-        >>> final_answer("7 + 5 = 12, and so on.\\nAnswer: 12"), final_answer("<think>..</think> <answer>12</answer>")
+        >>> stated_answer("7 + 5 = 12, and so on.\\nAnswer: 12"), stated_answer("<think>..</think> <answer>12</answer>")
         ('12', '12')
     """
     found = ANSWER_FIELD(text) or last_boxed(text)
@@ -99,7 +99,7 @@ def answer_rubric(verifier: Verifier) -> Rubric:
     def correct(completion: str, answer: Any) -> float:
         if verifier == "none" or answer is None:
             return 1.0
-        return float(same_answer(final_answer(completion), str(answer), number=verifier == "number"))
+        return float(same_answer(stated_answer(completion), str(answer), number=verifier == "number"))
 
     return Rubric(correct)
 
@@ -194,7 +194,7 @@ def _written(name: str, writing: Writing, play: Played, *, note: Note) -> Iterat
     solved = play(f"solve-{name}", env, [*written.values()], policy=by, samples=writing.votes)
     kept = 0
     for task in written.values():
-        votes = [same_answer(final_answer(last_text(one)), str(task.answer)) for one in solved.get(task.id, ())]
+        votes = [same_answer(stated_answer(last_text(one)), str(task.answer)) for one in solved.get(task.id, ())]
         if votes and sum(votes) >= writing.agreement * len(votes):
             kept += 1
             yield task

@@ -126,24 +126,24 @@ class Harbor(ToolEnvironment):
                     async with open_toolsets(sources, episode) as tools:
                         await self.converse(episode, tools)
             except TimeoutError as error:
-                episode.state["harbor_reward"] = await verify(place, task)
+                episode.state["harbor_reward"] = await verify_task(place, task)
                 raise StopEpisode("agent_seconds") from error
             except StopEpisode:
-                episode.state["harbor_reward"] = await verify(place, task)
+                episode.state["harbor_reward"] = await verify_task(place, task)
                 raise
-            episode.state["harbor_reward"] = await verify(place, task)
+            episode.state["harbor_reward"] = await verify_task(place, task)
         finally:
             await place.sandbox.close()
 
-    async def _open(self, task: HarborTask, plan: SandboxPlan | None, bounds: SandboxBounds) -> Place:
+    async def _open(self, task: HarborTask, plan: SandboxPlan | None, bounds: SandboxBounds) -> TaskPlace:
         """This machine's sandbox, or a container of the task's image, which is made where it is missing."""
         if plan:
             variables = {**plan.variables, "PYTHONPATH": SITE_PLACE}
-            return Place(await LocalSandbox.open(bounds, places=plan.places, env=variables), plan.workdir)
+            return TaskPlace(await LocalSandbox.open(bounds, places=plan.places, env=variables), plan.workdir)
         image = await asyncio.to_thread(make_image, task, self._engine)
         container = await WritableContainer.open(image.name, bounds, engine=self._engine)
         container.user = image.user
-        return Place(container, image.workdir, task.variables)
+        return TaskPlace(container, image.workdir, task.variables)
 
     async def _lay_out(self, sandbox: Sandbox, plan: SandboxPlan) -> None:
         if plan.requirements and plan.requirements not in self._sites:
@@ -158,7 +158,7 @@ class Harbor(ToolEnvironment):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskPlace:
     """Where a task is played."""
 
     sandbox: LocalSandbox | WritableContainer
@@ -180,7 +180,7 @@ def as_root(sandbox: Sandbox) -> Iterator[None]:
         sandbox.user = before
 
 
-async def make_folders(place: Place, task: HarborTask) -> None:
+async def make_folders(place: TaskPlace, task: HarborTask) -> None:
     """Make the folders of agent and verifier in a container."""
     made = f"/logs/verifier /logs/agent /tests /solution {shlex.quote(place.workdir)}"
     with as_root(place.sandbox):
@@ -189,7 +189,7 @@ async def make_folders(place: Place, task: HarborTask) -> None:
         raise EnvironmentFailure(f"{task.name}: the container has no folders: {one_line(ran.text)}")
 
 
-async def verify(place: Place, task: HarborTask) -> float:
+async def verify_task(place: TaskPlace, task: HarborTask) -> float:
     """Run tests/test.sh over a fork of what the agent left. Raises EnvironmentFailure where it writes no reward."""
     fork = await place.sandbox.fork()
     try:
@@ -199,7 +199,7 @@ async def verify(place: Place, task: HarborTask) -> float:
         await fork.close()
 
 
-async def _reward(sandbox: Sandbox, place: Place, task: HarborTask) -> float:
+async def _reward(sandbox: Sandbox, place: TaskPlace, task: HarborTask) -> float:
     await sandbox.run(["sh", "-c", "rm -rf /tests/* /logs/verifier/*; mkdir -p /logs/verifier"])
     await _put(sandbox, {f"/tests/{name}": data for name, data in task.tests.items()})
     words = [f"{name}={value}" for name, value in {**place.variables, **task.verifier_variables}.items()]
@@ -219,7 +219,7 @@ async def _reward(sandbox: Sandbox, place: Place, task: HarborTask) -> float:
 class _Shell:
     """A shell in the task's folder."""
 
-    def __init__(self, place: Place):
+    def __init__(self, place: TaskPlace):
         self._tools = SandboxTools(place.sandbox)
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in place.variables.items())
         self._before = f"{exports}cd {shlex.quote(place.workdir)}\n"

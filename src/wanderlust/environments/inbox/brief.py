@@ -29,7 +29,7 @@ from wanderlust.environments.inbox.environment import UNKNOWN, Inbox, InboxSessi
 from wanderlust.environments.inbox.language import MONTHS, topic_of_word, topics
 from wanderlust.environments.inbox.mail import QUOTE_HEADER
 from wanderlust.environments.inbox.players import asked_attribute
-from wanderlust.environments.inbox.questions import Question
+from wanderlust.environments.inbox.questions import InboxQuestion
 from wanderlust.environments.inbox.store import Hit, InboxFile
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
@@ -194,7 +194,7 @@ class BriefInbox(Inbox):
         self.hits, self.snippet_words, self.read_words = hits, snippet_words, read_words
         self.players = {"teacher": brief_teacher}
 
-    def question_prompt(self, inbox: InboxFile, question: Question) -> tuple[Message, ...]:
+    def question_prompt(self, inbox: InboxFile, question: InboxQuestion) -> tuple[Message, ...]:
         """Nothing: with code words for names, equal questions may be about different inboxes. `run` asks."""
         return ()
 

@@ -23,7 +23,7 @@ from wanderlust.environments.inbox.language import (
     phrases,
     wording,
 )
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.errors import UsageError
 from wanderlust.worlds.life.universes.text_templates import word_list, word_pairs
 
@@ -42,7 +42,7 @@ MIN_MAILS, MAX_MAILS = 200, 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
+class Correspondent:
     """Somebody who writes to the owner; no two of an inbox have the same last name."""
 
     first: str
@@ -62,7 +62,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class StatedValue:
     """A value that a mail states: a line of the ledger."""
 
     person: str
@@ -107,10 +107,10 @@ class InboxPlan:
 class Corpus:
     """A generated inbox."""
 
-    owner: Person
-    people: tuple[Person, ...]
-    mails: list[Mail] = field(default_factory=list)
-    ledger: list[Statement] = field(default_factory=list)
+    owner: Correspondent
+    people: tuple[Correspondent, ...]
+    mails: list[InboxMail] = field(default_factory=list)
+    ledger: list[StatedValue] = field(default_factory=list)
     firms: dict[str, str] = field(default_factory=dict)
     """Display names of firms by address."""
 
@@ -135,7 +135,7 @@ class Fact:
 class Occasion:
     """A person, a topic and a month, with the facts of each mail that states some."""
 
-    person: Person
+    person: Correspondent
     topic: int
     month: int
     stages: tuple[tuple[Fact, ...], ...]
@@ -167,7 +167,7 @@ def generate(plan: InboxPlan) -> Corpus:
     return corpus
 
 
-def _people(rng: Random, draws: Draws, plan: InboxPlan) -> Iterator[Person]:
+def _people(rng: Random, draws: Draws, plan: InboxPlan) -> Iterator[Correspondent]:
     """The owner, and everybody else."""
     count = max(12, min(plan.mails // MAILS_PER_PERSON, MAX_PEOPLE))
     names, groups = word_pairs(f"{plan.people}.surnames", "endings", ""), list(circles())
@@ -176,10 +176,10 @@ def _people(rng: Random, draws: Draws, plan: InboxPlan) -> Iterator[Person]:
         shared = (draws.one([one for one in groups if one != circle]),) if draws.random() < SHARED_PEOPLE else ()
         host = draws.one(("post", "mail", "letter"))
         address = f"{first}.{last}@{host}.example".lower()
-        yield Person(first=first, last=last, circles=(circle, *shared), address=address)
+        yield Correspondent(first=first, last=last, circles=(circle, *shared), address=address)
 
 
-def _occasions(people: Sequence[Person], draws: Draws) -> Iterator[Occasion]:
+def _occasions(people: Sequence[Correspondent], draws: Draws) -> Iterator[Occasion]:
     """Endless occasions; those of two hops come in pairs."""
     while True:
         person = draws.one(people)
@@ -195,12 +195,12 @@ def _occasions(people: Sequence[Person], draws: Draws) -> Iterator[Occasion]:
 
 
 def _occasion(
-    person: Person,
+    person: Correspondent,
     topic: int,
     month: int,
     *,
     attributes: Sequence[Attribute],
-    people: Sequence[Person],
+    people: Sequence[Correspondent],
     draws: Draws,
 ) -> Occasion:
     """An occasion that states these attributes in one or two mails, and may replace one later."""
@@ -229,7 +229,9 @@ def _instalments(draws: Draws) -> tuple[tuple[Fact, ...], ...]:
     return tuple(parts)
 
 
-def _referral(person: Person, topic: int, month: int, *, people: Sequence[Person], draws: Draws) -> Iterator[Occasion]:
+def _referral(
+    person: Correspondent, topic: int, month: int, *, people: Sequence[Correspondent], draws: Draws
+) -> Iterator[Occasion]:
     """Somebody names another person for a topic, and that person states a value of it."""
     other = draws.other(people, person)
     who = Fact(attribute="who", value=other.name)
@@ -245,7 +247,7 @@ class _Writer:
     corpus: Corpus
     draws: Draws
     wordings: Part
-    forwardable: list[Mail] = field(default_factory=list)
+    forwardable: list[InboxMail] = field(default_factory=list)
     """Mails that state nothing, or nothing that still holds."""
     threads: int = 0
     occasions: int = 0
@@ -267,7 +269,7 @@ class _Writer:
             hidden = word in thread.subject.lower() and draws.random() < 0.4
             mail = thread.write(person, [self.stated(one, word, hidden=hidden) for one in facts], about=word)
             self.corpus.ledger += [
-                Statement(
+                StatedValue(
                     person=person.last,
                     topic=occasion.topic,
                     month=occasion.month,
@@ -308,7 +310,7 @@ class _Writer:
             return self.draws.filler("subject.plain")
         return self.draws.filler("subject", w=word, W=word.capitalize())
 
-    def write_chatter(self, person: Person) -> None:
+    def write_chatter(self, person: Correspondent) -> None:
         """A thread that states nothing; it may name topics."""
         draws = self.draws
         word = draws.word(draws.one(person.topics))
@@ -338,13 +340,15 @@ class _Writer:
         month = 1 + draws.below(12)
         subject = draws.filler("news.subject", firm=firm, m=MONTHS[month - 1])
         address = f"news@{firm.lower().replace(' ', '-')}.example"
-        sender = Person(first=firm, last="", circles=(), address=address)
+        sender = Correspondent(first=firm, last="", circles=(), address=address)
         self.corpus.firms[address] = firm
         thread = self.open_thread(subject, month=month, other=sender)
         sentences = [draws.filler("news") for _ in range(8 + draws.below(82))]
         thread.write(sender, sentences, attachments=("offers.pdf",) if draws.random() < 0.3 else ())
 
-    def open_thread(self, subject: str, *, other: Person, month: int = 0, after: _Thread | None = None) -> _Thread:
+    def open_thread(
+        self, subject: str, *, other: Correspondent, month: int = 0, after: _Thread | None = None
+    ) -> _Thread:
         """A thread that begins in a month, or after another thread."""
         self.threads += 1
         draws = self.draws
@@ -365,20 +369,20 @@ class _Thread:
     writer: _Writer
     id: str
     subject: str
-    other: Person
+    other: Correspondent
     moment: datetime
     depth: int = 0
-    last: Mail | None = None
+    last: InboxMail | None = None
 
     def write(
         self,
-        sender: Person,
+        sender: Correspondent,
         sentences: Sequence[str],
         *,
         about: str = "",
         appendix: str = "",
         attachments: tuple[str, ...] = (),
-    ) -> Mail:
+    ) -> InboxMail:
         """Append a mail with these sentences among others; `about` is a topic's word that an attachment may have."""
         draws, corpus = self.writer.draws, self.writer.corpus
         owner = corpus.owner
@@ -390,7 +394,7 @@ class _Thread:
             attachments = (f"{about}_{draws.one(('plan', 'list', 'copy', 'form'))}_{1 + draws.below(9)}.pdf",)
         to = self.other if sender is owner else owner
         cc = (draws.one(corpus.people).address,) if draws.random() < 0.12 and self.other.last else ()
-        mail = Mail(
+        mail = InboxMail(
             id=f"{(number + 1) * 2654435761 % 2**32:08x}",
             thread=self.id,
             date=f"{self.moment:%Y-%m-%dT%H:%M:%S}",
@@ -408,7 +412,7 @@ class _Thread:
         self.moment += timedelta(minutes=20 + draws.below(2000))
         return mail
 
-    def text(self, sender: Person, sentences: Sequence[str], *, long: bool) -> str:
+    def text(self, sender: Correspondent, sentences: Sequence[str], *, long: bool) -> str:
         """The new text of a mail, its sentences in their order."""
         draws = self.writer.draws
         fillers = 12 + draws.below(30) if long else draws.one((0, 0, 1, 1, 2, 3))
@@ -422,11 +426,11 @@ class _Thread:
         end = [draws.filler("closing", f=sender.first)] if draws.random() < 0.8 else []
         return "\n".join([*top, " ".join(said), *end])
 
-    def _writer_of(self, mail: Mail) -> Person:
+    def _writer_of(self, mail: InboxMail) -> Correspondent:
         return self.other if mail.sender == self.other.address else self.writer.corpus.owner
 
 
-def _quoted(mail: Mail, name: str) -> str:
+def _quoted(mail: InboxMail, name: str) -> str:
     """The text of the mail that is answered, with what it quotes itself, as far as there is room."""
     lines = mail.body[:MAX_QUOTE_CHARS].splitlines()
     return "\n".join([f"On {mail.date[:10]} {name} wrote:", *(f"> {line}" for line in lines)])

@@ -19,7 +19,7 @@ from wanderlust.environments.inbox.corpus import MAX_MAILS, MIN_MAILS, InboxPlan
 from wanderlust.environments.inbox.generated import generated_inbox, stored_questions
 from wanderlust.environments.inbox.language import bare_answer
 from wanderlust.environments.inbox.players import READERS, reader_policy
-from wanderlust.environments.inbox.questions import Question
+from wanderlust.environments.inbox.questions import InboxQuestion
 from wanderlust.environments.inbox.rewards import RECORD_KEY, EpisodeRecord, inbox_rubric
 from wanderlust.environments.inbox.store import Hit, InboxFile
 from wanderlust.errors import UsageError, nearest_names
@@ -236,7 +236,7 @@ class Inbox(ToolEnvironment):
             self._files[name] = InboxFile(generated_inbox(InboxPlan(seed=int(seed), mails=int(mails), **plan)))
         return self._files[name]
 
-    def question_prompt(self, inbox: InboxFile, question: Question) -> tuple[Message, ...]:
+    def question_prompt(self, inbox: InboxFile, question: InboxQuestion) -> tuple[Message, ...]:
         """What the agent is shown first."""
         owner = f"{inbox.name_of(inbox.owner)} <{inbox.owner}>"
         return system(INBOX_RULES.format(owner=owner, today=TODAY, turns=MAX_TURNS)), user(question.text)

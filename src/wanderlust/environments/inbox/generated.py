@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from wanderlust.environments.inbox.corpus import Corpus, InboxPlan, generate
-from wanderlust.environments.inbox.questions import Question, make_questions
+from wanderlust.environments.inbox.questions import InboxQuestion, make_questions
 from wanderlust.environments.inbox.store import InboxFile, write_inbox
 
 QUESTIONS_PER_MAIL = 0.08
@@ -20,7 +20,7 @@ SOURCES = ("corpus.py", "language.py", "questions.py", "store.py", "topics.txt",
 """Files that an inbox depends on: another text is another inbox."""
 
 
-def cache_folder() -> Path:
+def inbox_cache_folder() -> Path:
     """`$XDG_CACHE_HOME/wanderlust/inboxes`, below `~/.cache` where that is not set."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "wanderlust" / "inboxes"
@@ -39,7 +39,7 @@ def generated_inbox(plan: InboxPlan, folder: Path | None = None) -> Path:
     The name has the plan and the digest of the generator, so that a file never fits another version. Any number of
     processes may ask at once: each writes a file of its own, and the last one takes the name.
     """
-    path = (folder or cache_folder()) / f"{plan.name}-{generator_digest()}.inbox"
+    path = (folder or inbox_cache_folder()) / f"{plan.name}-{generator_digest()}.inbox"
     if not path.exists():
         corpus = generate(plan)
         about = {split: [asdict(one) for one in asked] for split, asked in questions_of(corpus, plan).items()}
@@ -47,7 +47,7 @@ def generated_inbox(plan: InboxPlan, folder: Path | None = None) -> Path:
     return path
 
 
-def questions_of(corpus: Corpus, plan: InboxPlan) -> Mapping[str, list[Question]]:
+def questions_of(corpus: Corpus, plan: InboxPlan) -> Mapping[str, list[InboxQuestion]]:
     """The questions of a plan's inbox: of the kinds of training, and of those held out."""
     count = round(plan.mails * QUESTIONS_PER_MAIL)
     return {
@@ -56,7 +56,7 @@ def questions_of(corpus: Corpus, plan: InboxPlan) -> Mapping[str, list[Question]
     }
 
 
-def stored_questions(inbox: InboxFile, *, held_out_kinds: bool = False) -> list[Question]:
+def stored_questions(inbox: InboxFile, *, held_out_kinds: bool = False) -> list[InboxQuestion]:
     """The questions that a generated inbox was written with."""
     rows = inbox.about["held_out" if held_out_kinds else "questions"]
-    return [Question(**{**row, "sources": tuple(row["sources"])}) for row in rows]
+    return [InboxQuestion(**{**row, "sources": tuple(row["sources"])}) for row in rows]

@@ -20,11 +20,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.environments.inbox.message import MessageUnreadable, ParsedMessage, parse_message
 from wanderlust.environments.inbox.sources import LeftOut, raw_messages
 from wanderlust.environments.inbox.store import InboxFile, write_inbox
-from wanderlust.environments.inbox.threads import ThreadFacts, Threads, find_threads
+from wanderlust.environments.inbox.threads import MailThreads, ThreadFacts, find_threads
 from wanderlust.errors import StoreError, UsageError, one_line
 
 REPORT_SUFFIX = ".report.txt"
@@ -231,12 +231,12 @@ def _thread_facts(db: sqlite3.Connection) -> Iterator[ThreadFacts]:
         )
 
 
-def _mails(db: sqlite3.Connection, threads: Threads) -> Iterator[Mail]:
+def _mails(db: sqlite3.Connection, threads: MailThreads) -> Iterator[InboxMail]:
     """The mails in the order of their dates."""
     ids = [mail_id for (mail_id,) in db.execute("select id from mails order by number")]
     for number, facts in db.execute("select number, facts from mails indexed by by_date order by date, id"):
         mail: Mapping[str, Any] = json.loads(facts)
-        yield Mail(
+        yield InboxMail(
             id=ids[number],
             thread=f"t{ids[threads.thread_of[number]][1:]}",
             date=mail["date"],

@@ -10,11 +10,11 @@ QUOTE_HEADER = re.compile(r"^(?:On .{1,200} wrote:|-{2,} ?(?:Original|Forwarded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mail:
+class InboxMail:
     """One mail; addresses are plain, and their display names stand in the inbox's table of names.
 
     Example:
-        >>> Mail(id="m1", thread="t1", date="2026-05-12T09:30:00", sender="ann@post.example",
+        >>> InboxMail(id="m1", thread="t1", date="2026-05-12T09:30:00", sender="ann@post.example",
         ...      recipients=("me@post.example",), subject="Boiler", body="He comes on Tuesday.").new_text
         'He comes on Tuesday.'
     """

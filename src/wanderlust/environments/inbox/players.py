@@ -22,7 +22,7 @@ from math import log
 from typing import Protocol, TypeAlias
 
 from wanderlust.environments.inbox.language import ATTRIBUTES, MONTHS, Attribute
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.environments.inbox.store import Hit, InboxFile
 from wanderlust.types import Task
 
@@ -148,7 +148,9 @@ def _of_month(hits: Iterable[Hit], month: int) -> list[Hit]:
     return [hit for hit in hits if month in (0, int(hit.date[5:7]))]
 
 
-def value_in(mail: Mail, attribute: Attribute, words: Sequence[str], *, inbox: InboxFile, strict: bool = False) -> str:
+def value_in(
+    mail: InboxMail, attribute: Attribute, words: Sequence[str], *, inbox: InboxFile, strict: bool = False
+) -> str:
     """The value of the kind in the mail's sentence that has most of the words; `strict`: the topic has to be named."""
     names = set(inbox.names.values()) if attribute == "who" else set()
     best, most = "", 0 if strict else -1

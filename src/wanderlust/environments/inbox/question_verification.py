@@ -11,7 +11,7 @@ from random import Random
 
 from wanderlust.environments.inbox.answer_forms import answer_forms
 from wanderlust.environments.inbox.language import bare_answer
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.environments.inbox.question_file import MailQuestion, QuestionSplit
 from wanderlust.environments.inbox.question_writers import (
     MAX_ANSWER_CHARS,
@@ -40,7 +40,7 @@ class Verifier:
     def __init__(self, inbox: InboxFile, writer: QuestionWriter, *, eval_share: float, seed: int):
         self.inbox, self.writer, self._eval_share, self._seed = inbox, writer, eval_share, seed
 
-    async def reason_against(self, candidate: Candidate, batch: Sequence[Mail]) -> str:
+    async def reason_against(self, candidate: Candidate, batch: Sequence[InboxMail]) -> str:
         """Why a candidate is not taken; empty where nothing is against it. Raises what the writer raises."""
         sources = [mail for mail in batch if mail.id in candidate.sources]
         for fails, reason in self._form(candidate, sources):
@@ -53,11 +53,13 @@ class Verifier:
                     return reason
         return ""
 
-    async def _answers(self, candidate: Candidate, sources: Sequence[Mail]) -> AsyncGenerator[tuple[bool, str], None]:
+    async def _answers(
+        self, candidate: Candidate, sources: Sequence[InboxMail]
+    ) -> AsyncGenerator[tuple[bool, str], None]:
         """What is asked of the writer, one after the other, and the reason that each may give."""
         forms = {bare_answer(form) for form in answer_forms(candidate.answer)}
 
-        async def gives_it(mails: Sequence[Mail]) -> bool:
+        async def gives_it(mails: Sequence[InboxMail]) -> bool:
             return bare_answer(await self.writer.answer(candidate.question, mails)) in forms
 
         yield not await gives_it(sources), "its sources give another answer, or none"
@@ -69,13 +71,15 @@ class Verifier:
             together = sorted([*sources, *others], key=lambda mail: (mail.date, mail.id))
             yield not await gives_it(together), "other mails change the answer"
 
-    async def _silences(self, candidate: Candidate, about: Sequence[Mail]) -> AsyncGenerator[tuple[bool, str], None]:
+    async def _silences(
+        self, candidate: Candidate, about: Sequence[InboxMail]
+    ) -> AsyncGenerator[tuple[bool, str], None]:
         """The same for a question that no mail answers; `about` are the mails that it seems to be about."""
         yield bool(await self.writer.answer(candidate.question, [])), "answered without any mail"
         mails = sorted([*about, *self._others(candidate)], key=lambda mail: (mail.date, mail.id))
         yield bool(await self.writer.answer(candidate.question, mails)), "a mail has the answer that was to be none"
 
-    def question(self, candidate: Candidate, batch: Sequence[Mail]) -> MailQuestion:
+    def question(self, candidate: Candidate, batch: Sequence[InboxMail]) -> MailQuestion:
         """A candidate that was taken."""
         sources = [mail for mail in batch if mail.id in candidate.sources]
         key = sha256("\0".join((candidate.question, *sorted(candidate.sources))).encode()).hexdigest()[:10]
@@ -91,7 +95,7 @@ class Verifier:
             kind=candidate.kind if candidate.answer else UNANSWERABLE,
         )
 
-    def _form(self, candidate: Candidate, sources: Sequence[Mail]) -> Iterator[tuple[bool, str]]:
+    def _form(self, candidate: Candidate, sources: Sequence[InboxMail]) -> Iterator[tuple[bool, str]]:
         """What needs no writer."""
         question, answer = candidate.question, answer_words(candidate.answer)
         yield not question.strip() or len(question) > MAX_QUESTION_CHARS, "no question, or too long a one"
@@ -109,7 +113,7 @@ class Verifier:
         yield bool(missing) and not adds_up, "its answer does not stand in its sources"
         yield len({self._split(mail.thread) for mail in sources}) > 1, "its sources are in both splits"
 
-    def _others(self, candidate: Candidate) -> list[Mail]:
+    def _others(self, candidate: Candidate) -> list[InboxMail]:
         """The mails that may answer too, without the sources.
 
         Those that a search for question and answer finds, the newest of the sources' threads, and those by their
@@ -128,7 +132,7 @@ class Verifier:
         mails = [mail for one in dict.fromkeys(ids) if (mail := self.inbox.read(one)) is not None]
         return sorted(mails, key=lambda mail: (mail.date, mail.id))
 
-    def _text(self, mail: Mail) -> str:
+    def _text(self, mail: InboxMail) -> str:
         people = [self.inbox.name_of(one) for one in (mail.sender, *mail.recipients, *mail.cc)]
         day = date.fromisoformat(mail.date[:10])
         days = f"{mail.date[:10]} {day:%A} {day.day} {day:%B} {day.year}"

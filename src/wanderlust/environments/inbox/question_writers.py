@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.environments.inbox.store import InboxFile
 from wanderlust.environments.inbox.threads import bare_subject
 from wanderlust.errors import one_line
@@ -44,11 +44,11 @@ class QuestionWriter(Protocol):
     name: str
     """Kept in the journal: another writer does not go on with it."""
 
-    async def propose(self, mails: Sequence[Mail]) -> Sequence[Candidate]:
+    async def propose(self, mails: Sequence[InboxMail]) -> Sequence[Candidate]:
         """Questions about a batch of mails. Raises a Failure when the model fails."""
         ...
 
-    async def answer(self, question: str, mails: Sequence[Mail]) -> str:
+    async def answer(self, question: str, mails: Sequence[InboxMail]) -> str:
         """The answer that follows from these mails alone; empty where none does."""
         ...
 
@@ -113,24 +113,24 @@ class PolicyWriter:
             response_format=object_format("answer", {"answer": _TEXT}) if schema else None,
         )
 
-    async def propose(self, mails: Sequence[Mail]) -> list[Candidate]:
+    async def propose(self, mails: Sequence[InboxMail]) -> list[Candidate]:
         """Ask for questions about the mails."""
         request = [system(WRITER_INSTRUCTIONS), user(f"{self._shown(mails)}\n\nWrite the questions.")]
         parsed = await self._proposals.ask(request, _parse_proposals)
         return parsed.value
 
-    async def answer(self, question: str, mails: Sequence[Mail]) -> str:
+    async def answer(self, question: str, mails: Sequence[InboxMail]) -> str:
         """Ask for the answer; empty for "I don't know"."""
         shown = self._shown(mails) if mails else "(no mails)"
         request = [system(ANSWER_INSTRUCTIONS), user(f"{shown}\n\n<question>\n{_tagged(question)}\n</question>")]
         answer = (await self._answers.ask(request, _parse_answer)).value.strip()
         return "" if _NOTHING.match(answer) else answer
 
-    def _shown(self, mails: Sequence[Mail]) -> str:
+    def _shown(self, mails: Sequence[InboxMail]) -> str:
         return "\n\n".join(shown_mail(mail, self._inbox) for mail in mails)
 
 
-def shown_mail(mail: Mail, inbox: InboxFile) -> str:
+def shown_mail(mail: InboxMail, inbox: InboxFile) -> str:
     """A mail as a writer sees it, between tags that its text cannot close."""
     to = ", ".join(inbox.name_of(one) for one in mail.recipients[:5])
     head = f"date: {mail.date[:10]}\nfrom: {inbox.name_of(mail.sender)}\nto: {to}\nsubject: {mail.subject}"
@@ -206,11 +206,11 @@ class TemplateWriter:
     def __init__(self, inbox: InboxFile):
         self._inbox = inbox
 
-    async def propose(self, mails: Sequence[Mail]) -> list[Candidate]:
+    async def propose(self, mails: Sequence[InboxMail]) -> list[Candidate]:
         """One question per mail and kind of value."""
         return [candidate for mail in mails for candidate in self._of(mail)]
 
-    async def answer(self, question: str, mails: Sequence[Mail]) -> str:
+    async def answer(self, question: str, mails: Sequence[InboxMail]) -> str:
         """The value in the mails of the question's sender and subject; all of them where there are several."""
         for kind, pattern in _ASKED.items():
             if asked := pattern.fullmatch(question):
@@ -220,7 +220,7 @@ class TemplateWriter:
                 return "; ".join(sorted(values))
         return ""
 
-    def _of(self, mail: Mail) -> list[Candidate]:
+    def _of(self, mail: InboxMail) -> list[Candidate]:
         subject = re.sub(r"(?i)^(?:\s*(?:re|fwd?|aw|wg)\s*:)+\s*", "", mail.subject)
         if not 4 <= len(subject) <= 100 or mail.sender == self._inbox.owner:
             return []
@@ -239,11 +239,11 @@ class TemplateWriter:
             for kind in asked
         ]
 
-    def _sender(self, mail: Mail) -> str:
+    def _sender(self, mail: InboxMail) -> str:
         return self._inbox.name_of(mail.sender)
 
 
-def _values(mail: Mail, kind: str) -> set[str]:
+def _values(mail: InboxMail, kind: str) -> set[str]:
     if kind == "file":
         return set(mail.attachments)
     if kind == "day":

@@ -26,7 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.environments.inbox.message import NO_DATE
 from wanderlust.environments.inbox.question_file import MailQuestion, parse_question, write_questions
 from wanderlust.environments.inbox.question_verification import Verifier
@@ -140,11 +140,11 @@ async def write_inbox_questions(
     return _report(out, kept, done, batches=len(batches))
 
 
-def _is_asked_about(mail: Mail) -> bool:
+def _is_asked_about(mail: InboxMail) -> bool:
     return len(mail.new_text) >= MIN_MAIL_CHARS and mail.date != NO_DATE
 
 
-def _settings(mails: Sequence[Mail], writer: QuestionWriter, options: WritingOptions) -> dict[str, Any]:
+def _settings(mails: Sequence[InboxMail], writer: QuestionWriter, options: WritingOptions) -> dict[str, Any]:
     """What a journal must agree with to go on."""
     ids = sha256("\0".join(mail.id for mail in mails).encode()).hexdigest()[:16]
     chosen = {name: getattr(options, name) for name in ("batch", "eval_share", "seed")}
@@ -199,7 +199,7 @@ def _report(out: Path, kept: Sequence[MailQuestion], done: Mapping[int, _Batch],
     )
 
 
-async def _work(verifier: Verifier, number: int, mails: Sequence[Mail]) -> _Batch:
+async def _work(verifier: Verifier, number: int, mails: Sequence[InboxMail]) -> _Batch:
     """One batch: proposals, each verified. Raises where the model fails, so that the batch is done again."""
     try:
         candidates = await verifier.writer.propose(mails)

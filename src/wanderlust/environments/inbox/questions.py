@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from typing import TypeAlias
 
-from wanderlust.environments.inbox.corpus import Corpus, InboxPlan, Statement
+from wanderlust.environments.inbox.corpus import Corpus, InboxPlan, StatedValue
 from wanderlust.environments.inbox.language import (
     ATTRIBUTES,
     MONTHS,
@@ -61,7 +61,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class InboxQuestion:
     """A question with its answer; `answer` is empty where no mail has it."""
 
     id: str
@@ -74,9 +74,9 @@ class Question:
 class Ledger:
     """What mails state, by person and topic, in the order of time."""
 
-    def __init__(self, statements: Sequence[Statement]):
-        self.by_key: dict[Key, list[Statement]] = defaultdict(list)
-        self.by_month: dict[tuple[int, int], list[Statement]] = defaultdict(list)
+    def __init__(self, statements: Sequence[StatedValue]):
+        self.by_key: dict[Key, list[StatedValue]] = defaultdict(list)
+        self.by_month: dict[tuple[int, int], list[StatedValue]] = defaultdict(list)
         for one in sorted(statements, key=lambda one: (one.date, one.mail)):
             self.by_key[one.person, one.topic].append(one)
             self.by_month[one.topic, one.month].append(one)
@@ -102,7 +102,7 @@ class Ledger:
         return _latest(lines, query.attribute)
 
 
-def _latest(lines: Sequence[Statement], attribute: Attribute) -> tuple[str, list[str]]:
+def _latest(lines: Sequence[StatedValue], attribute: Attribute) -> tuple[str, list[str]]:
     """The newest value of an attribute in one occasion."""
     stated = [one for one in lines if one.attribute == attribute and not one.part]
     if not stated or len({one.occasion for one in stated}) > 1:
@@ -110,7 +110,7 @@ def _latest(lines: Sequence[Statement], attribute: Attribute) -> tuple[str, list
     return stated[-1].value, [stated[-1].mail]
 
 
-def _total(lines: Sequence[Statement]) -> tuple[str, list[str]]:
+def _total(lines: Sequence[StatedValue]) -> tuple[str, list[str]]:
     """The sum of the newest amounts of all instalments of one occasion."""
     newest = {one.part: one for one in lines if one.part}
     if not newest or len({one.occasion for one in lines if one.part}) > 1:
@@ -130,7 +130,7 @@ def is_verified(ledger: Ledger, query: Query) -> bool:
     )
 
 
-def make_questions(corpus: Corpus, plan: InboxPlan, *, count: int, held_out_kinds: bool = False) -> list[Question]:
+def make_questions(corpus: Corpus, plan: InboxPlan, *, count: int, held_out_kinds: bool = False) -> list[InboxQuestion]:
     """At most `count` verified questions of a plan's corpus, by the shares of their kinds; always the same ones."""
     rng, ledger = Random(f"questions/{plan.name}/{held_out_kinds}"), Ledger(corpus.ledger)
     texts = {mail.id: set(re.findall("[a-z]+", f"{mail.subject} {mail.new_text}".lower())) for mail in corpus.mails}
@@ -138,7 +138,7 @@ def make_questions(corpus: Corpus, plan: InboxPlan, *, count: int, held_out_kind
     for query in _candidates(corpus, ledger, rng):
         pools[query.kind].append(query)
     shares = dict.fromkeys(HELD_OUT_KINDS, 0.5) if held_out_kinds else KIND_SHARES
-    made: list[Question] = []
+    made: list[InboxQuestion] = []
     for kind, share in shares.items():
         pool = pools[kind]
         rng.shuffle(pool)
@@ -147,7 +147,7 @@ def make_questions(corpus: Corpus, plan: InboxPlan, *, count: int, held_out_kind
             said = set[str]().union(*(texts[mail] for mail in sources))
             if (text := _worded(query, ledger, said=said, rng=rng, wordings=plan.wordings)) is not None:
                 name = f"{kind}-{len(made)}"
-                made.append(Question(id=name, text=text, kind=kind, answer=answer, sources=tuple(sources)))
+                made.append(InboxQuestion(id=name, text=text, kind=kind, answer=answer, sources=tuple(sources)))
     rng.shuffle(made)
     return made
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from wanderlust.environments.inbox.mail import Mail
+from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.errors import StoreError, UsageError, one_line
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Hit:
 
 def write_inbox(
     path: Path,
-    mails: Iterable[Mail],
+    mails: Iterable[InboxMail],
     *,
     owner: str,
     names: Mapping[str, str] | None = None,
@@ -106,7 +106,7 @@ def write_inbox(
     return count
 
 
-def _row(place: int, mail: Mail, names: Mapping[str, str]) -> tuple[Any, ...]:
+def _row(place: int, mail: InboxMail, names: Mapping[str, str]) -> tuple[Any, ...]:
     def named(addresses: Iterable[str]) -> str:
         return "\n".join(f"{names.get(one, '')} {one}".strip() for one in addresses)
 
@@ -203,18 +203,18 @@ class InboxFile:
         )
         return self._use(lambda db: [_hit(row) for row in db.execute(sql, (match, limit))])
 
-    def read(self, mail_id: str) -> Mail | None:
+    def read(self, mail_id: str) -> InboxMail | None:
         """The mail of that id; None where there is none."""
         sql = f"select {COLUMNS} from mails where id = ?"
         row = self._use(lambda db: db.execute(sql, (_encodable(mail_id),)).fetchone())
         return None if row is None else _mail(row)
 
-    def thread(self, name: str) -> list[Mail]:
+    def thread(self, name: str) -> list[InboxMail]:
         """The mails of a thread, the oldest first."""
         sql = f"select {COLUMNS} from mails where thread = ? order by place"
         return [_mail(row) for row in self._use(lambda db: db.execute(sql, (name,)).fetchall())]
 
-    def mails(self) -> list[Mail]:
+    def mails(self) -> list[InboxMail]:
         """Every mail, the oldest first."""
         return [
             _mail(r) for r in self._use(lambda db: db.execute(f"select {COLUMNS} from mails order by place").fetchall())
@@ -280,9 +280,9 @@ def _hit(row: Sequence[Any]) -> Hit:
     return Hit(id=row[0], date=row[1], sender=row[2], subject=row[3], snippet=" ".join(row[4].split()))
 
 
-def _mail(row: Sequence[Any]) -> Mail:
+def _mail(row: Sequence[Any]) -> InboxMail:
     lists = [tuple(json.loads(row[at])) for at in (4, 5, 8)]
-    return Mail(
+    return InboxMail(
         id=row[0],
         thread=row[1],
         date=row[2],

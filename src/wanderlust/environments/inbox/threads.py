@@ -30,7 +30,7 @@ class ThreadFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Threads:
+class MailThreads:
     """The thread of each mail, named after the number of one of its mails, and the mail that each one answers."""
 
     thread_of: tuple[int, ...]
@@ -47,7 +47,7 @@ def bare_subject(subject: str) -> str:
     return " ".join(subject.lower().split())
 
 
-def find_threads(mails: Iterable[ThreadFacts]) -> Threads:
+def find_threads(mails: Iterable[ThreadFacts]) -> MailThreads:
     """Put mails together; they come in the order of their dates, numbered in any order without gaps.
 
     Two mails are in one thread when one refers to the other, or both refer to a third that may be missing. A reply
@@ -74,7 +74,7 @@ def find_threads(mails: Iterable[ThreadFacts]) -> Threads:
             answers[mail.number] = found
         if subject:
             last_of[subject] = mail.number, mail.day, mail.people
-    return Threads(thread_of=tuple(union.name(number) for number in range(count)), answers=answers)
+    return MailThreads(thread_of=tuple(union.name(number) for number in range(count)), answers=answers)
 
 
 def _key(message_id: str) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wanderlust.artefacts.contract import ArtefactFile, Checker, Finding, Verdict, read_artefact
+from wanderlust.artefacts.contract import ArtefactFile, ArtefactVerdict, Checker, Finding, read_artefact
 from wanderlust.artefacts.metamath import MetamathChecker
 from wanderlust.artefacts.programs import ProgramChecker
 from wanderlust.artefacts.sat import SatChecker
@@ -21,7 +21,7 @@ class Verified:
     """A stored artefact, checked again."""
 
     file: ArtefactFile
-    verdict: Verdict
+    verdict: ArtefactVerdict
     findings: list[Finding]
     """What the validator says of the statement."""
 
