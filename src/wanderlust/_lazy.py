@@ -84,6 +84,10 @@ def _member(module: str, name: str, load: Callable[[], ModuleType]) -> Any:
         raise UsageError(f"{module!r} has no {name!r}") from error
 
 
+NAMED_EXTRAS = frozenset({"data"})
+"""Extras that the code which needs them names by `needs_extra`; others bring the same packages for more."""
+
+
 def missing_package(error: ImportError) -> str:
     """What to install where a third-party package is missing, by the extra that brings it; empty where none is."""
     cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__ or error.__context__
@@ -96,7 +100,7 @@ def missing_package(error: ImportError) -> str:
         fullmatch(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"].*", line) for line in metadata.requires("wanderlust") or ()
     )
     pairs = [(found[1].lower(), found[2]) for found in lines if found]
-    if extras := [extra for name, extra in pairs if name == wanted]:
+    if extras := [extra for name, extra in pairs if name == wanted and extra not in NAMED_EXTRAS]:
         smallest = min(extras, key=[extra for _, extra in pairs].count)
         return f"this needs the package {package!r}: install it with pip install 'wanderlust[{smallest}]'"
     return f"this needs the package {package!r}: install it with pip install {package}"
