@@ -10,6 +10,7 @@ from rich.table import Table
 from wanderlust.artefacts.checkers import Verified, verify_artefact
 from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_result
+from wanderlust.errors import UsageError
 
 
 def verify_artefacts_command(*artefacts: Path, json: JsonFlag = False) -> int:
@@ -23,6 +24,8 @@ def verify_artefacts_command(*artefacts: Path, json: JsonFlag = False) -> int:
     artefacts:
         Files of artefacts.
     """
+    if not artefacts:
+        raise UsageError("wander verify needs files of artefacts")
     found = [(path, verify_artefact(path)) for path in artefacts]
     if json:
         print_json({"artefacts": [_row(path, one) for path, one in found]})
