@@ -191,11 +191,11 @@ def settings(start: Path, **changes: Any) -> TrainConfig:
         env="toys:Twice",
         policy=str(start),
         algorithm="grpo-tis",
-        steps=40,
+        steps=80,
         tasks_per_step=8,
-        lr=2e-2,
+        lr=6e-3,
         max_tokens=1,
-        eval_every=40,
+        eval_every=80,
         max_staleness=2,
     )
     return replace(config, **changes)
@@ -211,7 +211,7 @@ def test_it_learns_a_few_versions_behind(changes: dict[str, int], start: Path, t
     curve = run_training(config, run, logger=NullLogger())["curve"]
     run.store.close()
     first, last = (point["rewards"]["agent"]["value"] for point in curve)
-    assert last > first + 0.25
+    assert last > first + 0.5
     with RunStore.read(tmp_path / "run/rollouts.db") as store:
         figures = {name: [v for _, v in store.metrics("rl", name)] for name in ("staleness_max", "staleness_mean")}
         gaps = [value for _, value in store.metrics("rl", "sampler_logprob_diff_max")]

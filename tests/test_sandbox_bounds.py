@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.sandboxes import SMALL, TRIED, bearing, code, refused, shell, token, within
 
+from wanderlust.tools.sandbox import open_sandbox
 from wanderlust.tools.sandbox.base import FLOOD_FACTOR
 from wanderlust.tools.sandbox.bubblewrap import find_python
 
@@ -390,13 +392,44 @@ def test_bounds_hold_for_a_fork_too():
     assert int(within(play).stdout) * 1024 <= SMALL.disk + 8192
 
 
-def test_nothing_is_left_in_control_groups():
-    own = f"wanderlust-{os.getpid()}-"
-    shell("true")
-    left = [
+def own_control_groups():
+    return [
         p
         for line in Path("/proc/self/mountinfo").read_text().splitlines()
         if " - cgroup" in line
-        for p in Path(line.split(" ")[4]).rglob(f"{own}*")
+        for p in Path(line.split(" ")[4]).rglob(f"wanderlust-{os.getpid()}-*")
     ]
-    assert left == []
+
+
+def own_children():
+    return {p for p in Path("/proc").glob("[0-9]*") if f"PPid:\t{os.getpid()}\n" in status_of(p)}
+
+
+def status_of(process):
+    try:
+        return (process / "status").read_text()
+    except OSError:
+        return ""
+
+
+def test_nothing_is_left_in_control_groups():
+    shell("true")
+    assert own_control_groups() == []
+
+
+def test_a_cancelled_opening_leaves_nothing():
+    async def cancelled(delay):
+        opening = asyncio.create_task(open_sandbox(SMALL))
+        await asyncio.sleep(delay)
+        if opening.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            return True
+        await (await opening).close()
+        return False
+
+    before = own_children()
+    stopped = [asyncio.run(cancelled(0.004 * n)) for n in range(15)]
+    assert any(stopped)
+    assert own_control_groups() == []
+    assert own_children() == before

@@ -64,7 +64,7 @@ async def open_sandbox(
         sandbox = await LocalSandbox.open(bounds, readable=readable)
         try:
             await sandbox.run(["true"])
-        except SandboxFailure:
+        except BaseException:  # a cancellation too
             await sandbox.close()
             raise
     except SandboxFailure as error:

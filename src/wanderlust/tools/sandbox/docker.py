@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
@@ -107,9 +108,15 @@ class ContainerSandbox:
         if shutil.which(engine) is None:
             raise SandboxFailure(f"{engine!r} is not installed")
         bounds = bounds or SandboxBounds()
-        words = build_run_arguments(image, bounds, engine=engine, writable=cls.writable)
-        name = await run_engine_command(engine, words)
-        return cls(image, bounds, engine=engine, name=name.decode().strip())
+        name = f"wanderlust-{token_hex(8)}"
+        command, *words = build_run_arguments(image, bounds, engine=engine, writable=cls.writable)
+        try:
+            await run_engine_command(engine, [command, f"--name={name}", *words])
+        except BaseException:  # a cancellation too: the container may be there already
+            with suppress(SandboxFailure):
+                await run_engine_command(engine, ["rm", "--force", name])
+            raise
+        return cls(image, bounds, engine=engine, name=name)
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
