@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
+import socket
+import warnings
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -16,6 +20,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.serving import http as serving
 from wanderlust.serving.agent_api import MAX_WAITING_SEAT_REQUESTS, AgentAPI
 from wanderlust.serving.http import AgentServer
+from wanderlust.serving.http_response import HttpResponse
 from wanderlust.types import Completion, assistant, system, user
 
 
@@ -368,3 +373,51 @@ def test_a_taken_port_is_told_to_everyone_who_enters():
     for refused in asyncio.run(go()):
         assert isinstance(refused, UsageError)
         assert str(refused).startswith("cannot listen on 127.0.0.1:")
+
+
+class Large:
+    """Answers with more than sockets hold."""
+
+    async def answer(self, method, path, body, *, prefer="", style="openai"):
+        return HttpResponse(200, b"x" * 2**25)
+
+
+def left_open(program):
+    """What is found open after `program(host, port, key)` has run beside a server, which then ends."""
+
+    async def go():
+        server = AgentServer()
+        async with server, server.serving(Large()) as key:
+            url = urlsplit(server.url)
+            return await program(url.hostname, url.port, key)
+
+    gc.collect()
+    clients = asyncio.run(go())
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        gc.collect()
+    for client in clients:
+        client.close()
+    return [str(one.message) for one in warned]
+
+
+def test_a_client_that_does_not_read_is_closed_in_the_end():
+    async def ask(host, port, key):
+        client = socket.create_connection((host, port))
+        head = f"POST /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\nContent-Length: 0\r\n\r\n"
+        client.sendall(head.encode())
+        await asyncio.sleep(0.3)
+        return [client]
+
+    assert left_open(ask) == []
+
+
+@pytest.mark.parametrize("rounds", range(5))
+def test_a_client_of_the_last_moment_is_closed_too(rounds):
+    async def come(host, port, key):
+        clients = [socket.create_connection((host, port)) for _ in range(3)]
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        return clients
+
+    assert left_open(come) == []

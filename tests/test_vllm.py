@@ -26,7 +26,7 @@ from wanderlust.policies.sglang import SGLang
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm import VLLM
 from wanderlust.runner.engine import rollout
-from wanderlust.serving.http import AgentServer, start_app, url_of
+from wanderlust.serving.http import AgentServer, start_app
 from wanderlust.serving.local_models import adapter_loader, make_served_model
 from wanderlust.serving.model_api import MAX_ADAPTERS, ModelAPI
 from wanderlust.training.tiny_model import ModelShape, fresh_model
@@ -301,9 +301,9 @@ def test_sglang_is_spoken_to_as_its_documentation_says() -> None:
     async def story() -> None:
         app = web.Application()
         app.router.add_post("/{call}", replay)
-        runner = await start_app(app, "127.0.0.1", 0)
+        listening = await start_app(app, "127.0.0.1", 0)
         sampling = SamplingOptions(max_tokens=4, stop=("end",))
-        async with SGLang(f"{url_of(runner)}/v1", "base", ends=frozenset({2})) as client:
+        async with SGLang(f"{listening.url}/v1", "base", ends=frozenset({2})) as client:
             first = await client.sample([1, 2, 3], sampling, key=2**63 + 5)
             assert first == SampledTokens(ids=(7, 8), logprobs=(-0.25, -0.5), finish="stop", version=0)
             assert await client.publish(Path("/adapter")) == 1
@@ -314,7 +314,7 @@ def test_sglang_is_spoken_to_as_its_documentation_says() -> None:
                 await client.load_weights(Path("/none"))
             assert client.version == 5
             await client.close()
-        await runner.cleanup()
+        await listening.close()
 
     asyncio.run(story())
     for wrong, why in (

@@ -21,7 +21,7 @@ from wanderlust.environment import Environment, Step
 from wanderlust.errors import UsageError, WanderlustError, one_line
 from wanderlust.openai_types import message_to_template, tool_to_wire
 from wanderlust.runner.stepper import DrivenSeat
-from wanderlust.serving.http import start_app, url_of
+from wanderlust.serving.http import start_app
 from wanderlust.types import Message, ToolCall, assistant
 
 MAX_MESSAGE_BYTES = 2**20
@@ -60,11 +60,11 @@ class EnvironmentServer:
         """Answer while inside; yields the base URL. `port` 0 takes a free one. UsageError when it is taken."""
         app = web.Application()
         app.add_routes([web.get("/ws", self._connected), web.get("/{page:health|metadata|schema}", self._describe)])
-        runner = await start_app(app, host, port)
+        listening = await start_app(app, host, port)
         try:
-            yield url_of(runner)
+            yield listening.url
         finally:
-            await runner.cleanup()
+            await listening.close()
 
     async def _describe(self, request: web.Request) -> web.Response:
         description = one_line((type(self.env).__doc__ or "").strip())

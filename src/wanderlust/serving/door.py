@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from wanderlust.serving.http import API_PREFIX, MAX_REQUEST_BYTES, AgentServer, RequestHandler
+from wanderlust.serving.http import API_PREFIX, MAX_REQUEST_BYTES, AgentServer, ListeningApp, RequestHandler
 from wanderlust.serving.http_response import error_response
 
 MAX_DOOR_CONNECTIONS = 96
@@ -109,5 +109,4 @@ async def open_endpoint(listener: socket.socket, handler: RequestHandler) -> Asy
         async with agents.serving(handler) as door.key:
             yield door
     finally:
-        server.close()
-        await runner.cleanup()
+        await ListeningApp(server, runner).close()

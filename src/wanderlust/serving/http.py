@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 from aiohttp import web
@@ -24,25 +25,54 @@ MAX_REQUEST_BYTES = 16 * 2**20
 API_PREFIX = "/v1"
 
 
-async def start_app(app: web.Application, host: str, port: int, *, grace: float = 0.1) -> web.AppRunner:
-    """Listen, until the runner's `cleanup`, which leaves requests under way `grace` seconds; `port` 0 takes a free one.
+@dataclass(frozen=True, slots=True)
+class ListeningApp:
+    """An application that answers, until `close`."""
+
+    server: asyncio.Server
+    runner: web.AppRunner
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port, *_ = self.server.sockets[0].getsockname()
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def close(self) -> None:
+        """Stop, and close all connections: also where a client does not read, or was accepted a moment ago."""
+        loop = asyncio.get_running_loop()
+        for listener in self.server.sockets:
+            loop.remove_reader(listener)
+        for _ in range(_ACCEPT_ROUNDS):  # a connection that comes during the end stays open: asyncio forgets it
+            await asyncio.sleep(0)
+        self.server.close()
+        assert self.runner.server is not None
+        transports = [connection.transport for connection in self.runner.server.connections]
+        try:
+            await self.runner.cleanup()
+        finally:
+            for transport in filter(None, transports):
+                transport.abort()
+
+
+_ACCEPT_ROUNDS = 4
+"""Rounds of the event loop after which a connection that it has accepted is among the application's."""
+
+
+async def start_app(app: web.Application, host: str, port: int, *, grace: float = 0.1) -> ListeningApp:
+    """Listen; `port` 0 takes a free one. `close` leaves requests under way `grace` seconds.
 
     Raises UsageError when the port is taken.
     """
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=grace)
     await runner.setup()
+    assert runner.server is not None
     try:
-        await web.TCPSite(runner, host, port, backlog=1024).start()
+        server = await asyncio.get_running_loop().create_server(runner.server, host, port, backlog=1024)
     except OSError as error:
         await runner.cleanup()
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return runner
-
-
-def url_of(runner: web.AppRunner) -> str:
-    """URL of what has been started."""
-    host, port, *_ = runner.addresses[0]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return ListeningApp(server, runner)
 
 
 def endpoint_variables(url: str, key: str) -> dict[str, str]:
@@ -114,13 +144,13 @@ class AgentServer:
         self.host, self.port, self._grace = host, port, grace
         self._handlers: dict[str, RequestHandler] = {}
         self._users = 0
-        self._starting: asyncio.Task[web.AppRunner] | None = None
+        self._starting: asyncio.Task[ListeningApp] | None = None
 
     @property
     def url(self) -> str:
         """Base URL for programs; only inside of the block."""
         assert self._starting is not None, "the server is not running"
-        return f"{url_of(self._starting.result())}{API_PREFIX}"
+        return f"{self._starting.result().url}{API_PREFIX}"
 
     def variables(self, key: str) -> dict[str, str]:
         """`endpoint_variables` of this server; inside of the block."""
@@ -142,7 +172,7 @@ class AgentServer:
         if not self._users and self._starting is not None:
             starting, self._starting = self._starting, None
             with suppress(UsageError):  # the start failed: nothing to clean up, and `__aenter__` has raised it
-                await (await starting).cleanup()
+                await (await starting).close()
 
     @asynccontextmanager
     async def serving(self, handler: RequestHandler, key: str = "") -> AsyncIterator[str]:

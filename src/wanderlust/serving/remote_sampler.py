@@ -22,7 +22,7 @@ from aiohttp import web
 
 from wanderlust.errors import ContextFull, PolicyFailure, WanderlustError, one_line
 from wanderlust.policies.base import SampledTokens, Sampler, SamplingOptions
-from wanderlust.serving.http import start_app, url_of
+from wanderlust.serving.http import start_app
 
 CONTEXT_FULL, FAILED, PASSING = "context full", "failed", "passing"
 """Kinds of errors that are told over a connection."""
@@ -75,11 +75,11 @@ async def serve_samplers(samplers: Mapping[str, Sampler], *, host: str = "127.0.
 
     app = web.Application()
     app.router.add_get("/{name}", connect)
-    runner = await start_app(app, host, 0)
+    listening = await start_app(app, host, 0)
     try:
-        yield (url_of(runner), key)
+        yield (listening.url, key)
     finally:
-        await runner.cleanup()
+        await listening.close()
 
 
 SamplerAddress: TypeAlias = tuple[str, str]
