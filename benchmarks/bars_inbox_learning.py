@@ -6,7 +6,7 @@ Sampled at temperature 1, one attempt at each question, the same questions for e
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,17 @@ from wanderlust.environments.inbox.environment import Inbox
 from wanderlust.environments.inbox.players import READERS
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.local.smollm2 import fetch_smollm2
 from wanderlust.recipes.presets import INBOX
 from wanderlust.runner.progress import NullLogger
+from wanderlust.tools.text_protocol import TextProtocol
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.rl_stage import run_training
+from wanderlust.types import Task
 
 SPLITS = ("eval", "eval-wordings", "eval-kinds")
+PROMPTED, PROMPTED_TOKENS = 100, 96
+"""Questions for the prompted model, and tokens of one of its answers, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,12 @@ def judged(env: BriefInbox, checkpoint: Path) -> dict[str, Result]:
     """A checkpoint on every split of evaluation."""
     policy = LocalPolicy.of(*load_pretrained(checkpoint), SamplingOptions(max_tokens=INBOX.max_tokens), seed=0)
     return {split: asked(env, policy, env.tasks(split)[:TASKS]) for split in SPLITS}
+
+
+def prompted(env: Inbox, tasks: Sequence[Task]) -> Result:
+    """SmolLM2 with the tools of `inbox`, as it comes."""
+    options = SamplingOptions(max_tokens=PROMPTED_TOKENS)
+    return asked(env, TextProtocol(LocalPolicy.of(*load_pretrained(fetch_smollm2()), options, seed=0)), tasks)
 
 
 def learnt(seed: int) -> Learnt:
@@ -62,6 +73,7 @@ def bars() -> Iterator[Bar]:
     readers = {name: one.right for name, one in results.items()}
     best = max(readers, key=lambda name: readers[name])
     runs = [learnt(seed) for seed in SEEDS]
+    results["SmolLM2, prompted"] = model = prompted(env, tasks[:PROMPTED])
     draw(results | {"SFT": runs[0].before["eval"], "SFT, then RL": runs[0].after["eval"]})
     gains = [run.after["eval"].right - readers[best] for run in runs]
     mean, half = interval(gains)
@@ -72,6 +84,11 @@ def bars() -> Iterator[Bar]:
     what = "trained model over the best scripted reader"
     yield Bar(name=what, figure=mean, bar=0.1, aim=0.25, better="higher", note=note)
     yield Bar(name=f"{what}, lower end", figure=mean - half, bar=0.0, aim=0.1, better="higher", note=note)
+    note = (
+        f"no bar: for comparison; SmolLM2-135M-Instruct with the tools of `inbox`, {PROMPTED} questions; {model.note}"
+    )
+    what = "prompted model: right answers"
+    yield Bar(name=what, figure=model.right, bar=0, aim=0, better="higher", note=note, promised=False)
     mean, half = interval([run.after["eval"].right - run.before["eval"].right for run in runs])
     note = (
         f"from {_seeds(run.before['eval'].right for run in runs)} "
