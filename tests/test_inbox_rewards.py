@@ -102,6 +102,19 @@ def test_terms_for_turns_and_hallucination(facts, reward):
     assert set(score.parts) == {"right", "turns_saved", "invented"}
 
 
+@pytest.mark.parametrize(("facts", "reward"), [({**RIGHT, "sources_read": 1.0}, 1.2), ({"sources_read": 0.5}, 0.1)])
+def test_reading_the_sources_can_be_paid(facts, reward):
+    score = scored(inbox_rubric("correct", sources=0.2), **facts)
+    assert score.reward == pytest.approx(reward)
+    assert set(score.parts) == {"right", "sources_read"}
+
+
+def test_a_record_of_before_that_has_no_share_read():
+    state = EpisodeRecord(abstained=True, right=True).as_state()
+    del state["sources_read"]
+    assert EpisodeRecord.from_state({RECORD_KEY: state}).sources_read == 0
+
+
 def test_an_episode_that_another_limit_ended_counts_as_out_of_turns():
     score = scored(inbox_rubric("art-e"), found=True, turns=2)
     assert score.reward == pytest.approx(0.2)
@@ -124,6 +137,7 @@ def test_an_episode_without_a_record_is_a_failure():
         ({"turns": -1}, "turns=-1 is no weight"),
         ({"hallucination": float("nan")}, "is no weight"),
         ({"turns": True}, "is no weight"),
+        ({"sources": -0.1}, "sources=-0.1 is no weight"),
         ({"reward": "relative"}, "needs a judge"),
         ({"reward": "correct", "judge": "http://localhost:1/v1"}, "asks no judge"),
         ({"reward": "relative", "judge": "http://localhost:1/v1"}, "judge_model"),

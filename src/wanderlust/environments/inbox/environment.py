@@ -83,7 +83,9 @@ class InboxSession:
             self.record.invalid_id = True
         else:
             self.state["read"].append(mail.id)
-            self.record.read |= mail.id in self.task.answer["sources"]
+            right = set(self.task.answer["sources"])
+            self.record.read |= mail.id in right
+            self.record.sources_read = len(right.intersection(self.state["read"])) / max(len(right), 1)
         return mail
 
     def answer(self, text: str, sources: Sequence[str]) -> None:
@@ -196,6 +198,7 @@ class Inbox(ToolEnvironment):
         reward: str = "correct",
         turns: float = 0.0,
         hallucination: float = 0.0,
+        sources: float = 0.0,
         judge: Policy | str | None = None,
         judge_model: str | None = None,
     ):
@@ -205,7 +208,8 @@ class Inbox(ToolEnvironment):
         if not MIN_MAILS <= mails <= MAX_MAILS:
             raise UsageError(f"mails is from {MIN_MAILS} to {MAX_MAILS}, not {mails}")
         self.inboxes, self.eval_inboxes, self.mails = inboxes, eval_inboxes, mails
-        rubric = inbox_rubric(reward, turns=turns, hallucination=hallucination, judge=judge, judge_model=judge_model)
+        weights = {"turns": turns, "hallucination": hallucination, "sources": sources}
+        rubric = inbox_rubric(reward, **weights, judge=judge, judge_model=judge_model)
         super().__init__(rubric=rubric)
         self._files: dict[str, InboxFile] = {}
         self._tasks_of: dict[str, list[Task]] = {}

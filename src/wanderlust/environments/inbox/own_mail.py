@@ -31,6 +31,7 @@ class OwnMail(Inbox):
         reward: str = "art-e",
         turns: float = 0.0,
         hallucination: float = 0.0,
+        sources: float = 0.0,
         judge: Policy | str | None = None,
         judge_model: str | None = None,
     ):
@@ -39,7 +40,14 @@ class OwnMail(Inbox):
         Raises StoreError for a file that is no inbox, UsageError for questions that cannot be read or name mails that
         the inbox does not have.
         """
-        super().__init__(reward=reward, turns=turns, hallucination=hallucination, judge=judge, judge_model=judge_model)
+        super().__init__(
+            reward=reward,
+            turns=turns,
+            hallucination=hallucination,
+            sources=sources,
+            judge=judge,
+            judge_model=judge_model,
+        )
         self._file = InboxFile(inbox)
         self._asked = read_questions(questions)
         self.players = {"silent": lambda: self.reader("silent")}

@@ -37,6 +37,10 @@ attempts, scores, answers or judges counts for nothing. Only the attempt's last 
 """What the relative judge is told beside its own instructions."""
 
 
+_NEWER = {"sources_read"}
+"""Fields that records of earlier versions lack."""
+
+
 @dataclass(slots=True, kw_only=True)
 class EpisodeRecord:
     """What happened in one episode; an environment fills it, rewards read it.
@@ -51,6 +55,8 @@ class EpisodeRecord:
     """Whether a search ever listed a right mail."""
     read: bool = False
     """Whether a right mail was ever read."""
+    sources_read: float = 0.0
+    """Share of the mails that the answer follows from which were read; 0 where there are none."""
     invalid_id: bool = False
     """Whether the agent ever tried to read a mail that does not exist."""
     unparseable: bool = False
@@ -80,7 +86,7 @@ class EpisodeRecord:
         """Whether an answer was given, and it is wrong."""
         return self.answered and not self.right
 
-    def as_state(self) -> dict[str, bool | int]:
+    def as_state(self) -> dict[str, bool | float]:
         """The record as plain data, for an episode's state."""
         return asdict(self)
 
@@ -88,7 +94,8 @@ class EpisodeRecord:
     def from_state(cls, state: Mapping[str, Any]) -> EpisodeRecord:
         """Read the record from an episode's state. Raises RubricFailure where there is none."""
         stored = state.get(RECORD_KEY)
-        if not isinstance(stored, Mapping) or stored.keys() != {field.name for field in fields(cls)}:
+        names = {field.name for field in fields(cls)}
+        if not isinstance(stored, Mapping) or not names - _NEWER <= stored.keys() <= names:
             raise RubricFailure(f"the episode's state has no record of the mail agent under {RECORD_KEY!r}")
         return cls(**stored)
 
@@ -136,6 +143,7 @@ def inbox_rubric(
     *,
     turns: float = 0.0,
     hallucination: float = 0.0,
+    sources: float = 0.0,
     judge: Policy | str | None = None,
     judge_model: str | None = None,
 ) -> Rubric:
@@ -149,12 +157,14 @@ def inbox_rubric(
       two or more.
 
     `turns` is added for what was wanted, times the share of turns that were left: an early answer earns more, and
-    giving up early earns nothing. `hallucination` is subtracted for a wrong answer, never for "I don't know".
+    giving up early earns nothing. `hallucination` is subtracted for a wrong answer, never for "I don't know". `sources`
+    is added times the share of the question's sources that were read, so that an episode without a right answer tells
+    more than that.
     `right` is held out where it is not the reward itself, so that monitors compare the reward with it.
     """
     if reward not in INBOX_REWARDS:
         raise UsageError(f"no reward {reward!r}; {nearest_names(reward, [*INBOX_REWARDS], kind='rewards')}")
-    for name, weight in {"turns": turns, "hallucination": hallucination}.items():
+    for name, weight in {"turns": turns, "hallucination": hallucination, "sources": sources}.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not isfinite(weight) or weight < 0:
             raise UsageError(f"{name}={weight!r} is no weight: give a number from 0 on")
     if (judge is not None or judge_model is not None) and reward != "relative":
@@ -163,6 +173,7 @@ def inbox_rubric(
         *_main_parts(reward, judge, judge_model),
         _part("turns_saved", lambda record: record.right * _share_left(record), turns),
         _part("invented", lambda record: record.invented, -hallucination),
+        _part("sources_read", lambda record: record.sources_read, sources),
         *(_part(name, read) for name, read in _RECORDED.items()),
     )
 
