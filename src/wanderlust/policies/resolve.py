@@ -14,7 +14,7 @@ from typing import Any, Literal
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
-from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
+from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions, ThinkingBudget
 from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
 from wanderlust.policies.providers import VLLM_PREFIX, Api, split_provider
 from wanderlust.policies.scripted import PerRolloutPolicy, Recorded, RolloutKey, Scripted
@@ -40,6 +40,8 @@ class PolicyOptions:
     temperature: float | None = None
     """None: 1 for local models, the server's own default for endpoints."""
     max_tokens: int | None = None
+    thinking: ThinkingBudget | None = None
+    """Bounds of a local model's thinking."""
     seed: int = 0
     api_key: str | None = None
     """Name of the environment variable with an endpoint's key; None is API_KEY, which need not be set."""
@@ -222,7 +224,9 @@ def _remote(name: str, options: PolicyOptions) -> ResolvedPolicy | None:
 
 
 def _endpoint(api: Api, url: str, model: str, *, key: str | None, options: PolicyOptions) -> Policy:
-    """The policy over one of the APIs."""
+    """The policy over one of the APIs. UsageError for bounds of thinking, which only token ids can keep."""
+    if options.thinking is not None:
+        raise UsageError(f"{url} is asked for texts: --min-thinking and --max-thinking need a checkpoint's token ids")
     from wanderlust.policies.anthropic_messages import AnthropicMessages
     from wanderlust.policies.batches import BatchedAnthropicMessages, BatchedEndpoint, BatchedGemini
     from wanderlust.policies.endpoint import Endpoint
@@ -249,6 +253,7 @@ def _local(
     sampling = SamplingOptions(
         temperature=1.0 if options.temperature is None else options.temperature,
         max_tokens=256 if options.max_tokens is None else options.max_tokens,
+        thinking=options.thinking,
     )
     policy = load_local_policy(folder, hardware, sampling, seed=options.seed)
     return ResolvedPolicy(policy=policy, label=str(folder), kind="local")
