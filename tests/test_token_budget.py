@@ -11,7 +11,7 @@ import pytest
 from toys import Twice
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode, Limits, SingleTurnEnvironment
-from wanderlust.environments.token_budget import BUDGET_LINE, EFFORT_PRICES, HELD_OUT_EVERY, TokenBudget, tell
+from wanderlust.environments.token_budget import EFFORT_PRICES, HELD_OUT_EVERY, TOLD_LINES, TokenBudget, tell
 from wanderlust.errors import UsageError
 from wanderlust.policies.resolve import make_player
 from wanderlust.policies.scripted import Scripted
@@ -257,10 +257,18 @@ def test_names_of_parts_do_not_hide_each_other() -> None:
     assert "has a part 'budget_error' already" in str(played.error)
 
 
+def test_confidence_is_asked_for_beside_a_budget_or_alone() -> None:
+    for kind, line in (("none", ""), ("exact", "\n\nThink for 40 tokens."), ("effort", "Effort: ")):
+        _, task = one(kind, ask_confidence=True)
+        assert line in task.prompt[-1].content
+        assert task.prompt[-1].content.endswith("like <confidence>0.8</confidence>.")
+        assert TOLD_LINES.sub("", task.prompt[-1].content) == "0 + 1 = ?"
+
+
 @pytest.mark.parametrize("text", ["", "Think for 3 tokens.", "x\n\nThink for 12 tokens.\n\n"])
 def test_only_the_line_itself_is_taken_away(text: str) -> None:
     (told,) = tell([user(text)], "Think for 40 tokens.")
-    assert BUDGET_LINE.sub("", told.content) == text
+    assert TOLD_LINES.sub("", told.content) == text
     assert tell([system("s")], "L") == (system("s"), user("L"))
     assert tell([Message("user", "q"), assistant("a")], "L")[0].content == "q\n\nL"
 

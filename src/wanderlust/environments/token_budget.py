@@ -57,17 +57,23 @@ EFFORT_PRICES: Mapping[str, float] = {"low": 2.0, "medium": 0.5, "high": 0.0}
 """Reward that `max_tokens` tokens cost at each level of effort."""
 HELD_OUT_EVERY = 4
 """Budgets that are multiples of it are those of the other splits; `train` has the rest, so that no length is shared."""
-BUDGET_LINE = re.compile(r"\n\n(?:Think for (?:at most )?\d+ tokens|Effort: [a-z]+)\.$")
-"""The line, as it stands at the end of a message."""
+CONFIDENCE_KEY = "ask_confidence"
+CONFIDENCE_LINE = (
+    "After the answer, state how sure you are that it is right, from 0 to 1, like <confidence>0.8</confidence>."
+)
+TOLD_LINES = re.compile(
+    rf"(?:\n\n(?:Think for (?:at most )?\d+ tokens|Effort: [a-z]+)\.)?(?:\n\n{re.escape(CONFIDENCE_LINE)})?$"
+)
+"""The lines, as they stand at the end of a message."""
 
 
-def budget_line(task: Task) -> str:
-    """The line that tells the policy the budget or effort of a task; empty where there is none."""
-    if EFFORT_KEY in task.info:
-        return f"Effort: {task.info[EFFORT_KEY]}."
-    if BUDGET_KEY not in task.info:
-        return ""
-    return f"Think for {'at most ' if task.info['budget_kind'] == 'at_most' else ''}{task.info[BUDGET_KEY]} tokens."
+def told_lines(task: Task) -> str:
+    """The lines that tell the policy the budget or effort of a task, and ask for confidence; empty without any."""
+    lines = [f"Effort: {task.info[EFFORT_KEY]}."] if EFFORT_KEY in task.info else []
+    if BUDGET_KEY in task.info:
+        most = "at most " if task.info["budget_kind"] == "at_most" else ""
+        lines.append(f"Think for {most}{task.info[BUDGET_KEY]} tokens.")
+    return "\n\n".join([*lines, *([CONFIDENCE_LINE] if CONFIDENCE_KEY in task.info else [])])
 
 
 def tell(messages: Sequence[Message], line: str) -> tuple[Message, ...]:
@@ -101,11 +107,13 @@ class TokenBudget(Environment):
         alpha: float | None = None,
         budget_seed: int = 0,
         penalties: Mapping[str, float] | str = "",
+        ask_confidence: bool = False,
         **settings: Any,
     ):
         """`penalties` are rewards lost per token or turn, as a mapping or like `completion:0.001 context:0.0001`.
 
-        Those of PENALTIES; default of `alpha`: LCPO_ALPHA / max_tokens. Raises UsageError for budgets that cannot be
+        Those of PENALTIES; default of `alpha`: LCPO_ALPHA / max_tokens. With `ask_confidence` the policy is also asked
+        to state its confidence, which traits of reasoning are measured on. Raises UsageError for budgets that cannot be
         kept, and for settings that do not fit.
         """
         if isinstance(env, str):
@@ -118,7 +126,7 @@ class TokenBudget(Environment):
         alpha = LCPO_ALPHA / max_tokens if alpha is None else alpha
         if not (isinstance(alpha, int | float) and isfinite(alpha) and alpha > 0):
             raise UsageError(f"alpha is {alpha!r}, and must be a number above 0")
-        self.env, self.kind, self.budget_seed = env, kind, budget_seed
+        self.env, self.kind, self.budget_seed, self.ask_confidence = env, kind, budget_seed, bool(ask_confidence)
         self.min_tokens, self.max_tokens = min_tokens, max_tokens
         self.rubric = BudgetRubric(env.rubric, [*_length_rewards(kind, alpha, max_tokens), *_penalties(penalties)])
         self.seats, self.prefixes = env.seats, env.prefixes  # type: ignore[misc]  # those of the environment
@@ -130,8 +138,9 @@ class TokenBudget(Environment):
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """The environment's tasks, each with a budget."""
-        told = (self._told(task, split) for task in self.env.tasks(split))
-        return list(told) if isinstance(self.env.tasks(split), Sequence) else told
+        given = self.env.tasks(split)
+        told = (self._told(task, split) for task in given)
+        return list(told) if isinstance(given, Sequence) else told
 
     async def run(self, episode: Episode) -> None:
         """Play the task; the policy is told once, at the end of the prompt or of what it is shown first.
@@ -143,7 +152,7 @@ class TokenBudget(Environment):
         if episode.task.prompt:
             await self.env.run(episode)
             return
-        line, frozen = budget_line(episode.task), self.env.frozen_seats
+        line, frozen = told_lines(episode.task), self.env.frozen_seats
         agents: Any = {s: a if s in frozen else _ToldAgent(a, line) for s, a in episode.agents.items()}
         inner = Episode(episode.task, agents, episode.seed)
         inner.state, inner.rewards = episode.state, episode.rewards
@@ -161,18 +170,18 @@ class TokenBudget(Environment):
 
     def _told(self, task: Task, split: str) -> Task:
         rng = Random(f"budget/{self.budget_seed}/{task.id}")
-        info: dict[str, Any] = {**task.info, "budget_kind": self.kind}
-        if self.kind == "none":
-            return task
+        info: dict[str, Any] = {"budget_kind": self.kind} if self.kind != "none" else {}
         if self.kind == "effort":
             info[EFFORT_KEY] = rng.choice([*EFFORT_PRICES])
-        else:
+        elif self.kind != "none":
             lengths = range(self.min_tokens, self.max_tokens + 1)
             held_out = [n for n in lengths if n % HELD_OUT_EVERY == 0]
             seen = [n for n in lengths if n % HELD_OUT_EVERY]
             info[BUDGET_KEY] = rng.choice((seen if split == "train" else held_out) or lengths)
-        told = replace(task, info=info)
-        return replace(told, prompt=tell(task.prompt, budget_line(told))) if task.prompt else told
+        if self.ask_confidence:
+            info[CONFIDENCE_KEY] = True
+        told = replace(task, info={**task.info, **info})
+        return replace(told, prompt=tell(task.prompt, told_lines(told))) if task.prompt else told
 
     def _check_room(self, agent: Agent, task: Task) -> None:
         room, budget = getattr(agent.policy, "longest_answer", None), task.info.get(BUDGET_KEY, 0)
@@ -337,7 +346,7 @@ class BudgetBlind:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The policy's answer to the conversation without the line."""
-        blind = [replace(m, content=BUDGET_LINE.sub("", m.content)) if m.role == "user" else m for m in messages]
+        blind = [replace(m, content=TOLD_LINES.sub("", m.content)) if m.role == "user" else m for m in messages]
         return await self.policy.complete(blind, tools, key=key)
 
     def release(self, key: str) -> None:
@@ -346,7 +355,7 @@ class BudgetBlind:
 
 
 THINKING = re.compile(r"^(?P<before>.*?<think>)(?P<thinking>.+?)(?P<after></think>.*)$", re.DOTALL)
-TOLD_TOKENS = re.compile(r"Think for (?:at most )?(\d+) tokens\.$")
+TOLD_TOKENS = re.compile(r"\n\nThink for (?:at most )?(\d+) tokens\.(?:\n\n|$)")
 TEACHER_ERROR = 0.5
 """Largest share by which a teacher misses a budget: it is imitated for the form, and the length is left to learn."""
 

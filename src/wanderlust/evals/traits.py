@@ -40,7 +40,7 @@ CONFIDENCE_BINS = 10
 MAX_CONCURRENT_CUTS = 256
 TASK_REWARD = "task_reward"
 """Part of a score that is the task's own reward where rewards of length are beside it."""
-_CONFIDENCE = re.compile(r"(?i)(?:<confidence>\s*|\bconfidence\s*[:=]\s*)([^\s<]{0,40})")
+_CONFIDENCE = re.compile(r"(?i)(?:<confidence>\s*|\bconfidence\s*[:=][\s*_]*)([^\s<*_]{0,40})")
 
 
 @runtime_checkable
@@ -175,10 +175,13 @@ def parse_confidence(text: str) -> float | None:
     found = [match[1] for match in _CONFIDENCE.finditer(text)]
     if not found:
         return None
-    value = float(found[-1].rstrip("%.,;")) / (100 if "%" in found[-1] else 1)
-    value = value / 100 if value > 1 else value
+    try:
+        value = float(found[-1].rstrip("%.,;"))
+    except ValueError:
+        value = -1.0
+    value = value / 100 if value > 1 or "%" in found[-1] else value
     if not 0 <= value <= 1:
-        raise ValueError(found[-1])
+        raise ValueError(f"the confidence {found[-1]!r} is no number from 0 to 1, or from 0% to 100%")
     return value
 
 
