@@ -17,8 +17,9 @@ from wanderlust.policies.resolve import make_player
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.lengths import completion_tokens, context_tokens, count_pieces, turns
 from wanderlust.rubrics.rewards import exact
-from wanderlust.rubrics.rubric import Reward, Rubric
+from wanderlust.rubrics.rubric import Reward, Rubric, gate, held_out
 from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.store.provenance import provenance_of
 from wanderlust.tasks.mixture import Mixture
 from wanderlust.tasks.registry import load_environment
 from wanderlust.testing import check_environment
@@ -204,6 +205,40 @@ def test_rubrics_that_compare_rollouts_keep_doing_so() -> None:
         parts = one_score.parts
         assert parts["task_reward"] == parts["exact"] + 2 * parts["longest"]
         assert one_score.reward == pytest.approx(parts["task_reward"] - 0.1 * parts["budget_error"])
+
+
+def test_contributions_sum_up_to_the_reward_and_held_out_parts_stay_known() -> None:
+    def short(completion: str) -> float:
+        return 0.5
+
+    rubric = Rubric(Reward(exact(), 2.0), gate(short), held_out(lambda completion: 1.0, name="truth"))
+    for kind in ("exact", "at_most", "none"):
+        env, task = one(kind, alpha=0.02, penalties="turns:0.1")
+        env = TokenBudget(Sums(rubric), kind=env.kind, min_tokens=40, max_tokens=40, alpha=0.02, penalties="turns:0.1")
+        found = score(env, Writes("1", 30), task)
+        assert env.rubric is not None
+        shares = env.rubric.contributions(found.parts)  # type: ignore[attr-defined]
+        assert sum(shares.values()) == pytest.approx(found.reward)
+        assert {"exact", "turns_penalty"} <= shares.keys()
+        assert [p.name for p in env.rubric.parts if p.role == "held_out"] == ["truth"]  # type: ignore[attr-defined]
+        assert found.metrics["truth"] == 1.0
+
+
+def test_what_is_recorded_of_a_run_changes_with_the_budget_and_the_environment() -> None:
+    def digest(env: Environment) -> str:
+        return provenance_of(env, tasks=list(env.tasks("eval"))[:3]).digest
+
+    base = digest(TokenBudget(Sums(), min_tokens=8, max_tokens=8))
+    others = [
+        TokenBudget(Sums(), min_tokens=8, max_tokens=8, alpha=0.5),
+        TokenBudget(Sums(), kind="at_most", min_tokens=8, max_tokens=8),
+        TokenBudget(Sums(), min_tokens=9, max_tokens=9),
+        TokenBudget(Sums(), min_tokens=8, max_tokens=8, penalties="turns:0.1"),
+        TokenBudget(Sums(Rubric(Reward(exact(), 2.0))), min_tokens=8, max_tokens=8),
+        Sums(),
+    ]
+    assert digest(TokenBudget(Sums(), min_tokens=8, max_tokens=8)) == base
+    assert base not in map(digest, others)
 
 
 def test_a_mixture_may_be_under_a_budget_and_a_budget_in_a_mixture() -> None:

@@ -20,9 +20,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
+from math import isfinite, prod
 from random import Random
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 from wanderlust.agent import Agent, release_conversation
 from wanderlust.environment import Environment, Episode
@@ -128,7 +128,9 @@ class TokenBudget(Environment):
             raise UsageError(f"alpha is {alpha!r}, and must be a number above 0")
         self.env, self.kind, self.budget_seed, self.ask_confidence = env, kind, budget_seed, bool(ask_confidence)
         self.min_tokens, self.max_tokens = min_tokens, max_tokens
-        self.rubric = BudgetRubric(env.rubric, [*_length_rewards(kind, alpha, max_tokens), *_penalties(penalties)])
+        rewards = [*_length_rewards(kind, alpha, max_tokens), *_penalties(penalties)]
+        settings = {"kind": kind, "alpha": alpha, "max_tokens": max_tokens}
+        self.rubric = BudgetRubric(env.rubric, rewards, settings)
         self.seats, self.prefixes = env.seats, env.prefixes  # type: ignore[misc]  # those of the environment
         for name in ("limits", "frozen_seats", "graded_arguments", "choose_by", "revision", "extract"):
             setattr(self, name, getattr(env, name))
@@ -152,7 +154,7 @@ class TokenBudget(Environment):
         if episode.task.prompt:
             await self.env.run(episode)
             return
-        line, frozen = told_lines(episode.task), self.env.frozen_seats
+        line, frozen = told_lines(episode.task), self.frozen_seats
         agents: Any = {s: a if s in frozen else _ToldAgent(a, line) for s, a in episode.agents.items()}
         inner = Episode(episode.task, agents, episode.seed)
         inner.state, inner.rewards = episode.state, episode.rewards
@@ -167,6 +169,11 @@ class TokenBudget(Environment):
     def has_oracle(self) -> bool:
         """Whether the environment has one."""
         return self.env.has_oracle
+
+    @property
+    def unwrapped(self) -> Environment:
+        """The environment, whose code and settings a run's record is about; budgets are in the tasks and the rubric."""
+        return self.env.unwrapped
 
     def _told(self, task: Task, split: str) -> Task:
         rng = Random(f"budget/{self.budget_seed}/{task.id}")
@@ -265,16 +272,45 @@ def _task_reward(trajectory: Trajectory) -> float:
     return trajectory.score.reward
 
 
-class BudgetRubric:
+class BudgetRubric(Rubric):
     """The environment's rubric, and rewards of length beside it; every part of both is in the score."""
 
-    def __init__(self, own: RubricLike | None, rewards: Iterable[Reward]):
-        self.own, self.lengths = own, Rubric(Reward(_task_reward, name=TASK_REWARD), *rewards)
+    def __init__(self, own: RubricLike | None, rewards: Iterable[Reward], settings: Mapping[str, Any]):
+        """`own` is the environment's; `settings` are those that the rewards of length go by, for the record."""
+        self.rewards = tuple(rewards)
+        super().__init__(Reward(_task_reward, name=TASK_REWARD), *self.rewards)
+        self.own, self.settings = own, dict(settings)
+        self.compares = bool(getattr(own, "compares", False))
+
+    def __add__(self, other: Rubric) -> Self:
+        if not isinstance(self.own, Rubric):
+            return NotImplemented
+        return type(self)(self.own + other, self.rewards, self.settings)
 
     @property
-    def compares(self) -> bool:
-        """Whether the environment's rubric does."""
-        return bool(getattr(self.own, "compares", False))
+    def parts(self) -> tuple[Reward, ...]:
+        """Those of the environment's rubric, and those of length."""
+        return (*(self.own.parts if isinstance(self.own, Rubric) else ()), *super().parts)
+
+    def asking(self, policy: Policy) -> Self:
+        """The same with another policy for the judges of the environment's rubric. UsageError where it has none."""
+        if not isinstance(self.own, Rubric):
+            raise UsageError("no part of this rubric asks a judge")
+        return type(self)(self.own.asking(policy), self.rewards, self.settings)
+
+    def contributions(self, parts: Mapping[str, float]) -> dict[str, float]:
+        """As a rubric's; the task's reward is split into what the parts of the environment's rubric add to it."""
+        shares = super().contributions(parts)
+        if not isinstance(self.own, Rubric):
+            return shares
+        gates = prod(parts[one.name] for one in super().parts if one.role == "gate" and one.name in parts)
+        own = self.own.contributions({name: value for name, value in parts.items() if name in self._own_names})
+        shares.pop(TASK_REWARD, None)
+        return shares | {name: share * gates for name, share in own.items()}
+
+    @property
+    def _own_names(self) -> set[str]:
+        return {one.name for one in self.own.parts} if isinstance(self.own, Rubric) else set()
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """The environment's score, with rewards of length. RubricFailure where both have a part of one name."""
@@ -291,14 +327,15 @@ class BudgetRubric:
 
     def _without_lengths(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory as the environment's rubric scored it."""
-        score, ours = trajectory.score, {reward.name for reward in self.lengths.parts}
+        score, ours = trajectory.score, {reward.name for reward in super().parts}
         if score is None:
             return trajectory
         parts, metrics = ({n: v for n, v in kept.items() if n not in ours} for kept in (score.parts, score.metrics))
-        return replace(trajectory, score=replace(score, reward=score.parts[TASK_REWARD], parts=parts, metrics=metrics))
+        own = replace(score, reward=score.parts[TASK_REWARD], parts=parts, metrics=metrics)
+        return replace(trajectory, score=own)
 
     async def _with_lengths(self, rollout: Rollout, trajectory: Trajectory, own: Score | None) -> Score:
-        lengths = await self.lengths.score(rollout, replace(trajectory, score=own))
+        lengths = await super().score(rollout, replace(trajectory, score=own))
         if own is None:
             return lengths
         if own_names := {*own.parts} & {*lengths.parts} or {*own.metrics} & {*lengths.metrics}:
