@@ -24,8 +24,11 @@ from wanderlust.evals.traits import (
     parse_confidence,
     rank_correlation,
 )
+from wanderlust.policies.base import SamplingOptions, ThinkingBudget
+from wanderlust.policies.local import LocalPolicy
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, Task, Tokens, assistant, user
 
 TASKS = [Task(id=f"t{n}", prompt=(user(f"{n}?"),), answer=str(n)) for n in range(6)]
@@ -266,3 +269,16 @@ def test_the_command_prints_and_keeps_traits_and_goes_on(tmp_path: Path, capsys:
         main(["eval", "tictactoe", "--policy", "teacher", "--exact", "--traits"])
     assert ended.value.code == 2
     assert "leave --exact out" in capsys.readouterr().err
+
+
+def test_a_model_of_this_process_answers_after_every_cut_alike_each_time() -> None:
+    tokenizer = fresh_tokenizer(["<think>a b c</think> <answer>1</answer>", "1 2 3 ?"] * 20)
+    model = fresh_model(tokenizer, ModelShape(width=32, layers=1, inner=48, positions=128), seed=3)
+    sampling = SamplingOptions(max_tokens=24, thinking=ThinkingBudget(max_tokens=8))
+    first, again = (traits(Numbers(), LocalPolicy.of(model, tokenizer, sampling, seed=1), samples=2) for _ in range(2))
+    assert first == again
+    assert (first.cut_by, first.samples) == ("forced", 12)
+    assert first.uncut < 6
+    tokens = [point.tokens for point in first.by_share]
+    assert tokens == sorted(tokens)
+    assert first.tokens_unknown == 0
