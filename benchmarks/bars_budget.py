@@ -32,12 +32,12 @@ BUDGETS = TrainConfig(
     fresh_layers=2,
     fresh_positions=256,
     algorithm="cispo",
-    steps=200,
+    steps=400,
     tasks_per_step=16,
     group_size=16,
     lr=1e-3,
     max_tokens=120,
-    eval_every=100,
+    eval_every=200,
 )
 EFFORT = replace(
     BUDGETS,
@@ -55,7 +55,7 @@ EFFORT = replace(
 )
 SMALL, LARGE = 28, 76
 """Two budgets that training never stated."""
-QUESTIONS = 400
+QUESTIONS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
