@@ -16,7 +16,8 @@ from statistics import fmean
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, interval, learnt, sampled, walls
 from benchmarks.gathering import Gathering
-from wanderlust.environments.token_budget import EFFORT_KEY, TASK_REWARD, TokenBudget
+from wanderlust.environments.token_budget import EFFORT_KEY, TokenBudget
+from wanderlust.rubrics.lengths import TASK_REWARD
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.config import TrainConfig
 from wanderlust.types import Rollout

@@ -16,6 +16,7 @@ from wanderlust.policies.base import SampledTokens, SamplingOptions, ThinkingBud
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import NOT_SAMPLED, LocalPolicy
 from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import VLLMOptions, start_vllm_servers
@@ -181,6 +182,11 @@ def test_the_options_are_a_checkpoints_alone(tmp_path: Path, capsys: pytest.Capt
         main([*words, "--policy", str(tmp_path / "start"), "--max-thinking", "5", "--json"])
     assert ended.value.code == 0
     assert '"tokens_reasoning": 0' not in capsys.readouterr().out
+
+
+def test_judges_think_as_they_like() -> None:
+    options = PolicyOptions(model="m", thinking=ThinkingBudget(max_tokens=5))
+    assert resolve_judge_policy("http://127.0.0.1:1/v1", options).kind == "endpoint"
 
 
 def test_over_our_own_server_the_bounds_hold_as_here() -> None:

@@ -28,7 +28,14 @@ from wanderlust.agent import Agent, release_conversation
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.resolve import make_player
-from wanderlust.rubrics.lengths import completion_tokens, context_tokens, count_pieces, reports_tokens, turns
+from wanderlust.rubrics.lengths import (
+    TASK_REWARD,
+    completion_tokens,
+    context_tokens,
+    count_pieces,
+    reports_tokens,
+    turns,
+)
 from wanderlust.rubrics.rubric import Reward, Rubric, gate, metric
 from wanderlust.tasks.registry import load_environment
 from wanderlust.types import (
@@ -49,8 +56,6 @@ from wanderlust.types import (
 BudgetKind: TypeAlias = Literal["exact", "at_most", "effort", "none"]
 BUDGET_KEY, EFFORT_KEY = "budget", "effort"
 """Keys of a task's `info`: the budget in tokens, or the level of effort."""
-TASK_REWARD = "task_reward"
-"""The part of a score that is the reward of the environment itself."""
 LCPO_ALPHA, LCPO_DELTA = 1.2, 0.5
 """LCPO's alpha times its largest budget (.0003 x 4,000), and the share of the reward at exactly the budget."""
 EFFORT_PRICES: Mapping[str, float] = {"low": 2.0, "medium": 0.5, "high": 0.0}

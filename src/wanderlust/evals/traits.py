@@ -24,7 +24,7 @@ from wanderlust.errors import PolicyFailure, RubricFailure
 from wanderlust.evals.choices import ScaledSample, expected_majority
 from wanderlust.evals.statistics import Z95, Estimate, estimate, mean
 from wanderlust.rubrics.label_free import ExtractAnswer, answer_extractor, environment_score, plurality
-from wanderlust.rubrics.lengths import completion_tokens, reports_tokens
+from wanderlust.rubrics.lengths import TASK_REWARD, completion_tokens, reports_tokens
 from wanderlust.rubrics.step_statistics import correlation
 from wanderlust.types import Group, Rollout, Score, Trajectory
 
@@ -38,8 +38,6 @@ LENGTH_BINS = 6
 CONFIDENCE_BINS = 10
 """Bins of equal width over which the calibration error is summed."""
 MAX_CONCURRENT_CUTS = 256
-TASK_REWARD = "task_reward"
-"""Part of a score that is the task's own reward where rewards of length are beside it."""
 _CONFIDENCE = re.compile(r"(?i)(?:<confidence>\s*|\bconfidence\s*[:=][\s*_]*)([^\s<*_]{0,40})")
 
 

@@ -101,7 +101,7 @@ def resolve_seats(named: Iterable[str], env: Environment, options: PolicyOptions
             raise UsageError(f"{one!r} is no SEAT=POLICY, or names a seat twice")
         if seat not in env.seats:
             raise UsageError(f"there is no seat {seat!r}; there are: {', '.join(env.seats)}")
-        policies[seat] = resolve_policy(name, env, options).policy
+        policies[seat] = resolve_policy(name, env, replace(options, thinking=None)).policy
     return policies
 
 
@@ -112,6 +112,7 @@ def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
 
 def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
     """A policy that belongs to no environment: a URL, a script, a run or a checkpoint."""
+    options = replace(options, thinking=None)  # bounds are those of the policy that is judged
     if (remote := _remote(name, options)) is not None:
         return remote
     if SCRIPT_PATTERN.fullmatch(name):

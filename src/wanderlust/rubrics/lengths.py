@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from wanderlust.types import Message, Trajectory, Turn
 
+TASK_REWARD = "task_reward"
+"""Part of a score that is the task's own reward, where rewards of length are beside it."""
 TEXT_PIECE = re.compile(r"</?[a-z_]+>| ?[a-z]+ ?|.", re.DOTALL)
 """Tags and lower-case words are one piece, every other character is one: what a fresh model's tokenizer makes of it."""
 
