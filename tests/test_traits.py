@@ -146,6 +146,16 @@ def test_answers_are_read_from_the_text_of_other_policies() -> None:
     assert [point.accuracy.value for point in found.by_share] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 
 
+def test_reasoning_that_comes_apart_is_cut_as_well() -> None:
+    def apart(messages: Sequence[Message], _: Any) -> Message:
+        number = messages[-1].content[0]
+        return Message("assistant", f"<answer>{number}</answer>", reasoning=f"The number {number}. " * 9)
+
+    found = traits(Numbers(), Scripted(apart), samples=2)
+    assert found.overthinking is not None
+    assert found.overthinking.value == pytest.approx(0.875, abs=0.01)
+
+
 def test_right_is_the_tasks_own_reward_under_a_budget() -> None:
     env = TokenBudget(Numbers(), min_tokens=8, max_tokens=8)
     found = traits(env, Thinker(known=0), samples=2)

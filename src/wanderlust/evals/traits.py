@@ -268,7 +268,8 @@ def _read(
             right.setdefault(one.task, set()).add(one.answer)
     made: list[Cuts] = []
     for (_, trajectory), one in zip(scored, samples, strict=True):
-        text, accepted = trajectory.turns[-1].action.content, right.get(one.task, set())
+        action, accepted = trajectory.turns[-1].action, right.get(one.task, set())
+        text = f"{action.reasoning or ''}{action.content}"
         cuts: dict[float, Cut] = {}
         for share in {*SHARES, *(1 / k for k in PARALLEL)} if len(trajectory.turns) == 1 else ():
             answer = extract(text[: round(share * len(text))])
