@@ -33,12 +33,12 @@ BUDGETS = TrainConfig(
     fresh_layers=2,
     fresh_positions=256,
     algorithm="cispo",
-    steps=400,
+    steps=200,
     tasks_per_step=16,
     group_size=16,
     lr=1e-3,
     max_tokens=120,
-    eval_every=200,
+    eval_every=100,
 )
 EFFORT = replace(
     BUDGETS,
@@ -56,7 +56,7 @@ EFFORT = replace(
 )
 SMALL, LARGE = 28, 76
 """Two budgets that training never stated."""
-QUESTIONS = 2000
+QUESTIONS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
