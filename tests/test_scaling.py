@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.errors import UsageError
-from wanderlust.evals.scaling import ScaledSample, expected_best, expected_majority, powers_of_two, scale
+from wanderlust.evals.choices import ScaledSample, expected_best, expected_majority
+from wanderlust.evals.scaling import powers_of_two, scale
 from wanderlust.evals.statistics import pass_at_k
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE, Judge

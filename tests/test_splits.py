@@ -16,6 +16,7 @@ from wanderlust.types import Task, system, user
 COMPARED = 1_500
 WITHOUT = {
     "are": "a folder of scenarios, which are a benchmark",
+    "budget": "another environment's tasks",
     "graded": "a data file",
     "harbor": "a folder of tasks",
     "own-mail": "somebody's mail; test_inbox_own_questions.py compares its threads",

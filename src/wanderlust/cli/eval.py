@@ -24,6 +24,7 @@ from wanderlust.errors import StoreError, UsageError
 from wanderlust.evals.aggregation import estimate_table
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import Report, task_table
+from wanderlust.evals.traits import traits_table
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import format_eval_command
@@ -75,19 +76,17 @@ def eval_command(
         if (workers := worker_options.ray_workers) is not None:
             player = remote_specs(resolved, policy, policy_options, here=player[1], workers=workers)
         roles = resolve_roles(resolved, task_options, report_options, options=policy_options, workers=workers)
+        together = aggregation_options.arguments(resolved, resolved_policy, answer_options, policy=policy)
         try:
             report = evaluate_sync(
                 *player,
-                **task_options.arguments(resolved.env) | roles | asdict(folder_options),
+                **task_options.arguments(resolved.env) | roles | asdict(folder_options) | together,
                 ray_workers=workers,
                 ray_address=worker_options.ray_address,
                 seed=answer_options.seed,
                 group_by=report_options.group_by,
                 pass_threshold=report_options.pass_threshold,
                 prices=report_options.prices(),
-                aggregation=aggregation_options.self_consistency(
-                    resolved, resolved_policy, answer_options, policy=policy
-                ),
                 progress=progress,
                 settings=settings,
                 name=environment_name(resolved.target),
@@ -140,11 +139,14 @@ def _print_report(report: Report, title: str, *, per_task: bool, json: bool) -> 
             "by": {report.group_by: parts} if report.group_by else {},
             "tasks": [asdict(row) for row in report.task_rows],
         }
-        print_json(body if report.aggregate is None else {**body, "estimate": report.aggregate.as_dict()})
+        together = {"estimate": report.aggregate, "traits": report.traits}
+        print_json({**body, **{name: part.as_dict() for name, part in together.items() if part is not None}})
         return
     print_result(report.table(title))
     if report.aggregate is not None:
         print_result(estimate_table(report.aggregate))
+    if report.traits is not None:
+        print_result(traits_table(report.traits))
     if len(report.breakdown) > 1:
         print_result(report.breakdown_table())
     if per_task:

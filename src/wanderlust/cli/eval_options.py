@@ -193,6 +193,9 @@ class AggregationOptions:
     itself."""
     synthesizer_sees_question: bool = False
     """Show the synthesizer the question as well as the samples."""
+    traits: bool = False
+    """Measure traits of reasoning (docs/reasoning.md): accuracy against tokens, overthinking, calibration, and others.
+    With --out they are kept there as traits.json and traits.png."""
 
     def as_settings(self, task_options: TaskOptions) -> dict[str, Any]:
         """The options by name. Raises UsageError where they do not go together."""
@@ -200,7 +203,16 @@ class AggregationOptions:
             raise UsageError("--synthesizer and --synthesizer-sees-question need --aggregate synthesis")
         if self.aggregate is not None and (task_options.samples < 2 or task_options.exact):
             raise UsageError("--aggregate needs several samples of a task: add --samples 8")
+        if self.traits and task_options.exact:
+            raise UsageError("--traits are measured on samples: leave --exact out")
         return asdict(self)
+
+    def arguments(
+        self, resolved: ResolvedEnvironment, player: ResolvedPolicy, answer_options: AnswerOptions, *, policy: str
+    ) -> dict[str, Any]:
+        """As `evaluate` takes them; `policy` is the player's name."""
+        aggregation = self.self_consistency(resolved, player, answer_options, policy=policy)
+        return {"aggregation": aggregation, "traits": self.traits}
 
     def self_consistency(
         self, resolved: ResolvedEnvironment, player: ResolvedPolicy, answer_options: AnswerOptions, *, policy: str

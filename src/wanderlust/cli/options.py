@@ -13,7 +13,7 @@ from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import API_KEY_VARIABLE, Hardware
+from wanderlust.policies.base import API_KEY_VARIABLE, Hardware, ThinkingBudget
 from wanderlust.policies.resolve import PolicyOptions
 
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -70,6 +70,10 @@ class AnswerOptions:
     """Always take the likeliest answer: the same as --temperature 0."""
     max_tokens: PositiveInt | None = None
     """Bound of one answer. Default: 256 for checkpoints, the server's own for endpoints."""
+    min_thinking: PositiveInt | None = None
+    """Tokens of thinking of a checkpoint at least: an earlier </think> is taken away, and " Wait," written for it."""
+    max_thinking: PositiveInt | None = None
+    """Tokens of thinking of a checkpoint at most, after which </think> is written."""
     seed: int = 0
     """Random seed."""
     api_key: str | None = None
@@ -93,11 +97,18 @@ class AnswerOptions:
             model=self.model,
             temperature=temperature,
             max_tokens=self.max_tokens,
+            thinking=self._thinking(),
             seed=self.seed,
             api_key=self.api_key,
             extra_body=parse_extra_body(self.extra_body),
             headers=parse_extra_headers(self.extra_headers),
         )
+
+    def _thinking(self) -> ThinkingBudget | None:
+        """The bounds of thinking; None without any."""
+        if self.min_thinking is None and self.max_thinking is None:
+            return None
+        return ThinkingBudget(min_tokens=self.min_thinking or 0, max_tokens=self.max_thinking)
 
 
 def parse_extra_headers(text: str | None) -> Mapping[str, str] | None:

@@ -53,6 +53,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     prices: TokenPrices | None = None,
     max_cost: float | None = None,
     aggregation: SelfConsistency | None = None,
+    traits: bool = False,
     observers: Sequence[Observer] = (),
     progress: Logger | bool = True,
     settings: Mapping[str, Any] | None = None,
@@ -89,6 +90,8 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         prices: Dollars per million tokens, for the cost.
         max_cost: Dollars from which on no rollout starts; those under way are finished. Needs `prices`.
         aggregation: What is made of all samples of a task together.
+        traits: Whether to measure traits of reasoning, the report's `traits`; with `out` they are also kept there, with
+            a picture.
         observers: Called with the groups that have finished; what one raises ends the evaluation.
         progress: Whether to draw progress on stderr, or the logger that gets it.
         settings: What the folder says of the evaluation. Default: made from the arguments.
@@ -113,7 +116,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     name = name or environment_name(env)
     listed = {"split": split, "n": n, "task": task, "samples": samples, "seed": seed}
     record = settings if settings is not None else {"env": name, "policy": policy_name(policy), **listed}
-    evaluation = Evaluation(
+    whole = Evaluation(
         name=name,
         settings=RolloutSettings(
             env=environment,
@@ -128,15 +131,14 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         prices=prices,
         group_by=group_by or environment.group_by,
         aggregation=aggregation,
+        measures_traits=traits,
         command=None if settings is None else shlex.split(format_eval_command(settings))[1:],
         accept_changes=accept_changes,
     )
-    jobs = evaluation.choose_jobs(tasks, split, n=n, only=task, samples=samples, seed=seed)
-    backend = partial(open_workers, evaluation.settings, concurrency, ray_workers, ray_address=ray_address)
-    with open_progress(progress) as logger:
-        return await evaluation.play(
-            jobs, backend, out=out, record=record, resume=resume, observers=observers, logger=logger
-        )
+    jobs = whole.choose_jobs(tasks, split, n=n, only=task, samples=samples, seed=seed)
+    backend = partial(open_workers, whole.settings, concurrency, ray_workers, ray_address=ray_address)
+    with open_progress(progress) as log:
+        return await whole.play(jobs, backend, out=out, record=record, resume=resume, observers=observers, logger=log)
 
 
 def evaluate_sync(env: Environment | str, policy: SeatPolicies | str | Path, **options: Any) -> Report:

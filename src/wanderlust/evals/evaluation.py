@@ -24,6 +24,7 @@ from wanderlust.evals.evaluation_folder import (
     remaining_jobs,
 )
 from wanderlust.evals.report import Report
+from wanderlust.evals.traits import TraitsAccumulator, TraitsReport, save_traits
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import open_policies
 from wanderlust.runner.engine import (
@@ -58,6 +59,8 @@ class Evaluation:
     prices: TokenPrices | None = None
     group_by: str | None = None
     aggregation: SelfConsistency | None = None
+    measures_traits: bool = False
+    """Whether the report has traits of reasoning."""
     command: Sequence[str] | None = None
     """Words after `wander` that begin it; None where it was begun from Python."""
     max_cost: float | None = None
@@ -67,10 +70,15 @@ class Evaluation:
     accept_changes: bool = False
     """Whether an evaluation may go on whose code, rubric, tasks or settings have changed."""
     tally: VersionTally = field(init=False)
+    traits: TraitsAccumulator | None = field(init=False, default=None)
+    traits_report: TraitsReport | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if not isfinite(self.pass_threshold):
             raise UsageError(f"the pass threshold is {self.pass_threshold}, which is no number")
+        if self.measures_traits:
+            env, policy = self.settings.env, self.settings.policy
+            self.traits = TraitsAccumulator(env=env, policy=policy, pass_threshold=self.pass_threshold)
         self.tally = VersionTally(pass_threshold=self.pass_threshold, prices=self.prices, group_by=self.group_by or "")
 
     def choose_jobs(
@@ -138,8 +146,7 @@ class Evaluation:
                 async with backend(jobs=len(playable)) as workers, progress_updates(watching):
                     jobs = self._affordable(playable)
                     await play_jobs(self.settings, jobs, observers=[*everybody, watching], concurrency=workers)
-            if self.aggregation is not None:
-                await self.aggregation.run(logger)
+            await self._conclude(logger, out)
             if folder is None:
                 return self.report(time.monotonic() - began)
             if not todo and folder.has_report(self.tally.total.totals["played"]):
@@ -148,16 +155,27 @@ class Evaluation:
             folder.write_report(report)
             return report
 
+    async def _conclude(self, logger: Logger, out: str | Path | None) -> None:
+        """What is made of all samples of a task together, when all have been played; traits are kept in `out`."""
+        if self.aggregation is not None:
+            await self.aggregation.run(logger)
+        if self.traits is not None:
+            self.traits_report = await self.traits.report()
+            if out is not None:
+                save_traits(self.traits_report, Path(out))
+
     def add(self, groups: Iterable[Group]) -> None:
         """Count the rollouts of these groups."""
         for group in groups:
             self.tally.add(group)
             if self.aggregation is not None:
                 self.aggregation.add(group)
+            if self.traits is not None:
+                self.traits.add(group)
 
     def report(self, seconds: float) -> Report:
         """The report of everything that was added; rollouts of different code are in no common figure."""
-        report = self.tally.report(seconds)
+        report = replace(self.tally.report(seconds), traits=self.traits_report)
         if self.aggregation is not None:
             together = self.aggregation.estimates.report()
             codes = {code: replace(part, aggregate=together) for code, part in report.by_code.items()}

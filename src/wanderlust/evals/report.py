@@ -77,7 +77,7 @@ class TaskRow:
 
 MAX_BREAKDOWN_COLUMNS = 4
 """Values of a breakdown that are shown side by side."""
-PER_TASK_FIELDS = ("group_by", "breakdown", "task_rows", "aggregate", "by_code")
+PER_TASK_FIELDS = ("group_by", "breakdown", "task_rows", "aggregate", "traits", "by_code")
 """Fields of a report that are not in its JSON."""
 TEXT_COLUMNS = 110
 """Characters per line of a table that is rendered as text."""
@@ -133,6 +133,8 @@ class Report:
     """Why they were not, in one line."""
     aggregate: Any = None
     """What all samples of a task say together, where that was asked for."""
+    traits: Any = None
+    """The `TraitsReport`, where that was asked for."""
 
     @property
     def reward(self) -> Estimate | None:
@@ -159,7 +161,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The figures as plain JSON data, without breakdown and rows of tasks."""
-        whole = replace(self, group_by="", breakdown={}, task_rows=(), aggregate=None, by_code={})
+        whole = replace(self, group_by="", breakdown={}, task_rows=(), aggregate=None, traits=None, by_code={})
         plain = {name: value for name, value in asdict(whole).items() if name not in PER_TASK_FIELDS}
         codes = {"by_code": {code: part.as_dict() for code, part in self.by_code.items()}} if self.by_code else {}
         return plain | {"failed": self.failed, "coverage": self.coverage} | codes

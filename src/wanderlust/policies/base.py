@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, Protocol, TypeAlias
 
+from wanderlust.errors import UsageError
+
 API_KEY_VARIABLE = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
 Precision: TypeAlias = Literal["fp32", "bf16"]
@@ -29,6 +31,35 @@ DEFAULT_HARDWARE = Hardware()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingBudget:
+    """Bounds of the thinking that begins an answer, kept while it is sampled: budget forcing (s1, arXiv 2501.19393).
+
+    Example:
+        >>> SamplingOptions(max_tokens=512, thinking=ThinkingBudget(min_tokens=64, max_tokens=256)).thinking.end
+        '</think>'
+    """
+
+    min_tokens: int = 0
+    """Thinking that ends earlier goes on: its end is taken away and `extension` written in its place."""
+    max_tokens: int | None = None
+    """Thinking that is longer is ended: `end` is written. None: no bound but that of the answer."""
+    end: str = "</think>"
+    """Text that ends the thinking."""
+    extension: str = " Wait,"
+    """Text that makes it go on."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for bounds that nothing can keep."""
+        most = self.max_tokens
+        if self.min_tokens < 0 or (most is not None and (most < 1 or most < self.min_tokens)):
+            raise UsageError(
+                f"thinking of {self.min_tokens} to {most} tokens: the least is from 0 on, the most from 1 and that on"
+            )
+        if not self.end or not self.extension:
+            raise UsageError("the texts that end and extend thinking must not be empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
     """Parameters of the distribution that answers are drawn from, and of their end."""
 
@@ -40,6 +71,8 @@ class SamplingOptions:
     """Bound of one answer, in tokens."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer; they stay part of it."""
+    thinking: ThinkingBudget | None = None
+    """Bounds of the thinking, which a `TokenPolicy` keeps over any sampler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
-from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
+from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions, ThinkingBudget
 from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
 from wanderlust.policies.providers import VLLM_PREFIX, Api, split_provider
 from wanderlust.policies.scripted import PerRolloutPolicy, Recorded, RolloutKey, Scripted
@@ -40,6 +40,8 @@ class PolicyOptions:
     temperature: float | None = None
     """None: 1 for local models, the server's own default for endpoints."""
     max_tokens: int | None = None
+    thinking: ThinkingBudget | None = None
+    """Bounds of a local model's thinking."""
     seed: int = 0
     api_key: str | None = None
     """Name of the environment variable with an endpoint's key; None is API_KEY, which need not be set."""
@@ -99,7 +101,7 @@ def resolve_seats(named: Iterable[str], env: Environment, options: PolicyOptions
             raise UsageError(f"{one!r} is no SEAT=POLICY, or names a seat twice")
         if seat not in env.seats:
             raise UsageError(f"there is no seat {seat!r}; there are: {', '.join(env.seats)}")
-        policies[seat] = resolve_policy(name, env, options).policy
+        policies[seat] = resolve_policy(name, env, replace(options, thinking=None)).policy
     return policies
 
 
@@ -110,6 +112,7 @@ def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
 
 def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
     """A policy that belongs to no environment: a URL, a script, a run or a checkpoint."""
+    options = replace(options, thinking=None)  # bounds are those of the policy that is judged
     if (remote := _remote(name, options)) is not None:
         return remote
     if SCRIPT_PATTERN.fullmatch(name):
@@ -222,7 +225,9 @@ def _remote(name: str, options: PolicyOptions) -> ResolvedPolicy | None:
 
 
 def _endpoint(api: Api, url: str, model: str, *, key: str | None, options: PolicyOptions) -> Policy:
-    """The policy over one of the APIs."""
+    """The policy over one of the APIs. UsageError for bounds of thinking, which only token ids can keep."""
+    if options.thinking is not None:
+        raise UsageError(f"{url} is asked for texts: --min-thinking and --max-thinking need a checkpoint's token ids")
     from wanderlust.policies.anthropic_messages import AnthropicMessages
     from wanderlust.policies.batches import BatchedAnthropicMessages, BatchedEndpoint, BatchedGemini
     from wanderlust.policies.endpoint import Endpoint
@@ -249,6 +254,7 @@ def _local(
     sampling = SamplingOptions(
         temperature=1.0 if options.temperature is None else options.temperature,
         max_tokens=256 if options.max_tokens is None else options.max_tokens,
+        thinking=options.thinking,
     )
     policy = load_local_policy(folder, hardware, sampling, seed=options.seed)
     return ResolvedPolicy(policy=policy, label=str(folder), kind="local")

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 
 from wanderlust.conversation_graph import draw_name, seat_of_key
 from wanderlust.errors import PolicyFailure
-from wanderlust.policies.base import OnTokens, SampledTokens, Sampler, SamplingOptions, derive_key
+from wanderlust.policies.base import OnTokens, SampledTokens, Sampler, SamplingOptions, ThinkingBudget, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.streaming_text import StreamingText, first_stop
+from wanderlust.policies.thinking import ForcedTokens, check_thinking, sample_thinking, thinking_ids
 from wanderlust.types import (
     AnswerDetails,
     AnswerOptions,
@@ -79,12 +80,18 @@ class TokenPolicy:
     def __init__(self, sampler: Sampler, renderer: Renderer, sampling: SamplingOptions | None = None, *, seed: int = 0):
         self.sampler, self.renderer, self.seed = sampler, renderer, seed
         self.sampling = sampling or SamplingOptions()
+        check_thinking(self.sampling)
         self._conversations: dict[str, _Conversation] = {}
 
     @property
     def label(self) -> str | None:
         """The model, and where it is, if the sampler says so."""
         return getattr(self.sampler, "label", None)
+
+    @property
+    def longest_answer(self) -> int:
+        """Tokens that an answer has at most."""
+        return self.sampling.max_tokens
 
     def with_sampling(self, sampling: SamplingOptions) -> Self:
         """The same model and engine with other sampling options."""
@@ -150,8 +157,15 @@ class TokenPolicy:
         sampling = self._sampling_of(options)
         with ExitStack() as undo:
             undo.callback(self.release, key)  # after a failure nobody knows how far the engine came
-            reports: dict[str, Any] = {} if on_tokens is None else {"on_tokens": on_tokens}
-            sampled = await self.sampler.sample([*talk.ids, *new], sampling, key=draws, session=key, **reports)
+            if sampling.thinking is None:
+                reports: dict[str, Any] = {} if on_tokens is None else {"on_tokens": on_tokens}
+                sampled = await self.sampler.sample([*talk.ids, *new], sampling, key=draws, session=key, **reports)
+                forced = ForcedTokens(sampled=sampled)
+            else:
+                forced = await sample_thinking(
+                    self.sampler, [*talk.ids, *new], sampling, renderer=self.renderer, key=draws
+                )
+                sampled = forced.sampled
             undo.pop_all()
         talk.busy = False
         message = self.renderer.parse_answer(sampled.ids, tools, turn=len(messages), stops=options.stop)
@@ -165,7 +179,10 @@ class TokenPolicy:
             version=sampled.version,
         )
         usage = {"prompt_tokens": offset + len(new), "completion_tokens": len(sampled.ids)}
+        if forced.thinking:
+            usage["reasoning_tokens"] = forced.thinking
         finish = "tool_calls" if message.tool_calls and sampled.finish == "stop" else sampled.finish
+        finish = NOT_SAMPLED if forced.written else finish  # no trainer may take written ids for its own draws
         details = self._details(options, sampled)
         return Completion(message=message, finish=finish, tokens=tokens, usage=usage, details=details)
 
@@ -199,6 +216,24 @@ class TokenPolicy:
         talk.append(new, [*messages, answer], ids, closed=True)
         tokens = Tokens(prompt=tuple(new), completion=ids, logprobs=(0.0,) * len(ids), offset=offset)
         return Completion(message=answer, finish=NOT_SAMPLED, tokens=tokens)
+
+    def thinking_of(self, completion: Sequence[int]) -> Sequence[int] | None:
+        """The ids of a completion before the end of its thinking; None where it does not end."""
+        return thinking_ids(completion, self._thinking_end, self.renderer)
+
+    async def answer_after(self, prompt: Sequence[int], thinking: Sequence[int], *, key: str) -> str:
+        """The whole text of an answer to `prompt` that begins with this thinking; the rest is sampled after its end.
+
+        It belongs to no conversation. ContextFull and PolicyFailure as `complete`.
+        """
+        begun = (*thinking, *self.renderer.encode(self._thinking_end))
+        sampling = replace(self.sampling, thinking=None)
+        sampled = await self.sampler.sample([*prompt, *begun], sampling, key=derive_key(self.seed, key))
+        return self.renderer.answer_text([*begun, *sampled.ids])
+
+    @property
+    def _thinking_end(self) -> str:
+        return (self.sampling.thinking or ThinkingBudget()).end
 
     def has_conversation(self, key: str) -> bool:
         """Whether there is a conversation under `key`."""

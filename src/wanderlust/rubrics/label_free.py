@@ -335,21 +335,31 @@ async def reference_value(
     return await check(text)
 
 
-def environment_check(env: Environment) -> RewardCheck:
-    """Make a check that plays a text as the first and only answer, without a model.
+def environment_score(env: Environment) -> Callable[[Task, int, str], Awaitable[Score]]:
+    """Make a function that plays a text as the first and only answer, without a model, and returns its score.
 
-    The check raises RubricFailure where the environment asks for more than one answer, or fails.
+    It raises RubricFailure where the environment asks for more than one answer, or fails.
     """
 
-    async def check(task: Task, seed: int, text: str) -> float:
+    async def score_of(task: Task, seed: int, text: str) -> Score:
         if len(env.seats) > 1:
             raise RubricFailure("the value of a reference is only defined for one seat")
         played = await rollout(env, task, Scripted([text]), seed=seed, limits=replace(env.limits, max_turns=1))
         score = played.trajectories[0].score
         if played.status is Status.DONE and score is not None:
-            return score.reward
+            return score
         why = played.error or "the environment asks for more than one answer"
         raise RubricFailure(f"the value of the reference is unknown: {why}")
+
+    return score_of
+
+
+def environment_check(env: Environment) -> RewardCheck:
+    """As `environment_score`; the function returns the reward alone."""
+    score_of = environment_score(env)
+
+    async def check(task: Task, seed: int, text: str) -> float:
+        return (await score_of(task, seed, text)).reward
 
     return check
 

@@ -75,8 +75,8 @@ def provenance_of(
     environment's own. Files whose names are made at run time are not seen, and wall-clock bounds do not count. Of a
     policy count its code, and its `label`, `digest` and `sampling`; its plain settings where it has none of these.
     """
-    env = env.unwrapped
     judge = rubric or env.rubric
+    env = env.unwrapped
     policies = _policies_by_seat(policy)
     owners = [type(env), *_reward_functions(judge)]
     owners += [one for player in policies.values() for one in _functions(player)]

@@ -12,6 +12,7 @@ from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.inference_engine import Engine, NGramSpeculator
 from wanderlust.policies.local.rows import Context
+from wanderlust.policies.thinking import check_thinking
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.types import AnswerOptions, Completion, Message, OnText, Tool, assistant
 
@@ -101,6 +102,7 @@ class LocalPolicy(TokenPolicy):
         self.local_sampler = LocalSampler(engine)
         super().__init__(self.local_sampler, renderer, sampling, seed=seed)
         self.engine = engine
+        check_thinking(self.sampling, engine.max_positions)
 
     @classmethod
     def of(
@@ -121,6 +123,11 @@ class LocalPolicy(TokenPolicy):
         renderer = Renderer(tokenizer, keeps_answers=keeps_answers)
         engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast, cache_bytes=cache_bytes)
         return cls(engine, renderer, sampling, seed=seed)
+
+    @property
+    def longest_answer(self) -> int:
+        """Tokens that an answer has at most: its bound, and the context's."""
+        return min(self.sampling.max_tokens, self.engine.max_positions)
 
     @property
     def digest(self) -> str:
