@@ -43,7 +43,7 @@ def mined(tmp_path_factory):
     return folder / "out"
 
 
-def call(name, **arguments):
+def call(name, /, **arguments):
     return assistant("", ToolCall(id="call", name=name, arguments=json.dumps(arguments)))
 
 
@@ -83,6 +83,23 @@ def test_the_tools_work_and_edits_of_tests_are_reported_and_undone(mined):
     verdict = rollout_.state["verdict"]
     assert (verdict["reward"], verdict["tests_edited"], verdict["others_edited"]) == (0.0, 1, 1)
     assert rollout_.trajectory.score.metrics["repaired/tests_edited"] == 1.0
+
+
+def test_the_branch_of_the_end_is_judged_and_undo_keeps_the_fault(mined):
+    env = Repository(str(mined), branches=True)
+    task = [*env.tasks("train"), *env.tasks("eval")][0]
+    (restore, _) = env.oracle(task)._lines
+    tried = play(env, task, call("branch", name="try"), restore, call("compare", name="main"), call("test"))
+    answers = [m.content for m in tried.trajectory.messages if m.role == "tool"]
+    assert answers[2].startswith(f"--- main/repo/{task.answer['edit']['path']}")
+    assert tried.trajectory.score.reward == 1.0
+    assert tried.state["branches"] == [{"event": "branch", "name": "try", "of": "main"}]
+    left = play(env, task, call("branch", name="try"), restore, call("switch", name="main"))
+    assert left.trajectory.score.reward == 0.0
+    undone = play(env, task, call("undo"), call("test"))
+    assert undone.trajectory.score.reward == 0.0
+    with pytest.raises(UsageError, match="give one of the two"):
+        Repository(str(mined), branches=True, agent=object())
 
 
 def test_a_limit_ends_the_work_and_what_there_is_is_judged(mined):

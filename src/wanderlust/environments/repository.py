@@ -10,7 +10,7 @@ import asyncio
 import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from functools import cached_property
 from hashlib import sha256
@@ -36,7 +36,7 @@ from wanderlust.tasks.repository.task_file import (
 )
 from wanderlust.tasks.repository.verdict import Verdict, collect_changes, judge_modules
 from wanderlust.tools.function import ToolSource, open_toolsets
-from wanderlust.tools.sandbox import Sandbox, SandboxTools
+from wanderlust.tools.sandbox import BranchedSandbox, BranchTools, Sandbox, SandboxTools
 from wanderlust.tools.sandbox.box import Box
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Policy, Task, ToolCall, assistant, user
@@ -207,14 +207,20 @@ class Repository(ToolEnvironment):
     rubric = Rubric(repaired)
     prefixes = False
 
-    def __init__(self, folder: str, *, show_tests: bool = True, agent: BoxedAgent | None = None):
+    def __init__(
+        self, folder: str, *, show_tests: bool = True, branches: bool = False, agent: BoxedAgent | None = None
+    ):
         """`folder` is what `wander tasks mine --out` has made.
 
-        Without `show_tests` the test files that the task's failing tests are in are not in the agent's folder. `agent`
-        works instead of the tools: a `Program`, which finds the package in `/work/repo`, and the model as in any box.
+        Without `show_tests` the test files that the task's failing tests are in are not in the agent's folder. With
+        `branches` there are the tools of `BranchTools` as well, and what was tried stands in the state as `branches`;
+        the branch of the end is judged. `agent` works instead of the tools: a `Program`, which finds the package in
+        `/work/repo`, and the model as in any box.
         """
+        if branches and agent is not None:
+            raise UsageError("branches are tools, and an agent of its own has none of them: give one of the two")
         super().__init__()
-        self.folder, self.show_tests, self.agent = Path(folder), show_tests, agent
+        self.folder, self.show_tests, self.branches, self.agent = Path(folder), show_tests, branches, agent
         self._by_id = {task.id: task for task in load_repository_tasks(self.folder)}
         self._records: dict[str, PackageRecord] = {}
         self._packages: dict[str, SourcePackage] = {}
@@ -274,6 +280,10 @@ class Repository(ToolEnvironment):
                 return
             own = RepositoryTools(sandbox, package)
             sources: list[ToolSource] = [own.bash, own.test, own.read_file, own.write_file, own.edit_file]
+            if isinstance(sandbox, BranchedSandbox):
+                trying = BranchTools(sandbox)
+                episode.state["branches"] = sandbox.history
+                sources += [trying.branch, trying.switch, trying.undo, trying.compare]
             async with open_toolsets(sources, episode) as tools:
                 await self.converse(episode, tools)
 
@@ -287,18 +297,19 @@ class Repository(ToolEnvironment):
         """
         task = repository_task(episode.task)
         package, record = self.package(task.package), self.record(task.package)
-        async with self.pristine.using(package, record) as base:
+        async with self.pristine.using(package, record) as base, AsyncExitStack() as closing:
             sandbox = await base.fork("working")
+            closing.push_async_callback(sandbox.close)
+            await self._lay_out(sandbox, package, task)
+            if self.branches:  # of a fork, so that `undo` never goes back to before the fault
+                sandbox = BranchedSandbox(await sandbox.fork())
+                closing.push_async_callback(sandbox.close)
             try:
-                await self._lay_out(sandbox, package, task)
-                try:
-                    await work(sandbox, package)
-                except StopEpisode:
-                    episode.state["verdict"] = await self.judge(base, task, sandbox)
-                    raise
+                await work(sandbox, package)
+            except StopEpisode:
                 episode.state["verdict"] = await self.judge(base, task, sandbox)
-            finally:
-                await sandbox.close()
+                raise
+            episode.state["verdict"] = await self.judge(base, task, sandbox)
 
     async def _lay_out(self, sandbox: Sandbox, package: SourcePackage, task: RepositoryTask) -> None:
         with boundary(EnvironmentFailure):

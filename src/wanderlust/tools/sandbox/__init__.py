@@ -40,10 +40,12 @@ What this does NOT cover:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.sandbox.base import NotIsolatedWarning, Result, Sandbox, SandboxBounds
+from wanderlust.tools.sandbox.branches import BranchedSandbox, BranchTools
 from wanderlust.tools.sandbox.bubblewrap import LocalSandbox
 from wanderlust.tools.sandbox.docker import ContainerSandbox, WritableContainer
 from wanderlust.tools.sandbox.python_session import Cell, PythonSession, SandboxTools
@@ -62,11 +64,10 @@ async def open_sandbox(
         raise UsageError(f"isolation is 'required' or 'preferred', not {isolation!r}")
     try:
         sandbox = await LocalSandbox.open(bounds, readable=readable)
-        try:
+        async with AsyncExitStack() as failing:  # a cancellation too
+            failing.push_async_callback(sandbox.close)
             await sandbox.run(["true"])
-        except BaseException:  # a cancellation too
-            await sandbox.close()
-            raise
+            failing.pop_all()
     except SandboxFailure as error:
         if isolation == "required":
             raise SandboxFailure(f"no isolation on this machine: {error}") from error
@@ -75,6 +76,8 @@ async def open_sandbox(
 
 
 __all__ = [
+    "BranchTools",
+    "BranchedSandbox",
     "Cell",
     "ContainerSandbox",
     "LocalSandbox",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 from wanderlust.errors import SandboxFailure, one_line
 from wanderlust.tools.process import CHUNK_BYTES, Child, wait_readable
@@ -74,8 +74,11 @@ class Sandbox(Protocol):
     """
 
     bounds: SandboxBounds
-    isolated: ClassVar[bool]
-    """Whether commands are separated from this machine by more than resource limits."""
+
+    @property
+    def isolated(self) -> bool:
+        """Whether commands are separated from this machine by more than resource limits."""
+        ...
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """Run a command in the folder to its end, or to `timeout` seconds; nothing that it started outlives it.

@@ -15,7 +15,7 @@ import os
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
@@ -110,12 +110,10 @@ class ContainerSandbox:
         bounds = bounds or SandboxBounds()
         name = f"wanderlust-{token_hex(8)}"
         command, *words = build_run_arguments(image, bounds, engine=engine, writable=cls.writable)
-        try:
+        async with AsyncExitStack() as failing:  # after a cancellation too the container may be there already
+            failing.push_async_callback(_remove_container, engine, name)
             await run_engine_command(engine, [command, f"--name={name}", *words])
-        except BaseException:  # a cancellation too: the container may be there already
-            with suppress(SandboxFailure):
-                await run_engine_command(engine, ["rm", "--force", name])
-            raise
+            failing.pop_all()
         return cls(image, bounds, engine=engine, name=name)
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
@@ -250,6 +248,11 @@ class WritableContainer(ContainerSandbox):
             await super().close()
             if self._kept:
                 await run_engine_command(self.engine, ["rmi", *self._kept])
+
+
+async def _remove_container(engine: str, name: str) -> None:
+    with suppress(SandboxFailure):  # there was none
+        await run_engine_command(engine, ["rm", "--force", name])
 
 
 def engine_environment() -> dict[str, str]:
