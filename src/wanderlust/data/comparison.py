@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
-from math import inf, log2
+from math import lgamma, log, log2
 from typing import Literal, NamedTuple, TypeAlias
 
-from wanderlust.data.tokens import FIXED, SLOT, UNKNOWN, Slots, TokenTable
+import numpy as np
+import numpy.typing as npt
+
+from wanderlust.data.tokens import FIXED, SLOT, Slots, TokenTable, answer_information
 
 Kind: TypeAlias = Literal["exact", "fuzzy", "slots"]
 
@@ -29,13 +32,32 @@ MAX_CHANCE_BITS = 4.0
 """Values make the same question when a random row would have them with a probability of at most 2 to minus this."""
 BITS_WITHOUT_ANSWERS = 4.0
 """Further bits that are asked of values where no answer is known."""
-INFORMATIVE_ANSWER_BITS = 6.0
+INFORMATIVE_ANSWER_BITS = 5.0
 """An answer at least as rare as this tells questions apart."""
-MAX_MISSING_SHARE = 0.34
-"""Of the bits of shared values, those of words that may be values and that the other question lacks."""
+MIN_TOKEN_BITS = 0.3
+"""Tokens with fewer bits belong to a template."""
+MIN_VALUE_BITS = 2.0
+"""Fewer bits are no other value."""
+MIN_REWORDED_TOKENS = 4
+"""Tokens of its template that a question loses in other words: with fewer, the two have one template."""
+MIN_OTHER_BITS = 0.9
+"""From which on two questions of one template differ."""
+MAX_KEPT_ORDER_BITS = 3.0
+"""What the order of their values may cost them."""
+MAX_MOVES = 3
+"""Times that passages are looked for in another order."""
+BITS_OF_NEXT = 1.0
+"""What it costs that a passage follows the one before."""
+MIN_ORDERED_SHARE = 0.75
+"""Of the bits of shared tokens, those that are left when their order has its price, where the answer says little."""
+MAX_LOST_NUMBER_BITS = 5.0
+"""Of the numbers that one of two questions has alone, where it may: how many values there are, for example."""
+MAX_LOST_SHARE, MAX_UNTOLD_SHARE, MAX_LOST_BITS = 0.34, 0.1, 20.0
+"""Of the bits of shared tokens, those that the question of the better known template has alone."""
 MAX_TOKENS = 2000
 """Longer questions are compared by their beginning."""
 
+Change: TypeAlias = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 _Opcode: TypeAlias = tuple[str, int, int, int, int]
 
 
@@ -50,21 +72,35 @@ class _Row(NamedTuple):
         return [*zip(self.ids[start:end], self.places[start:end], strict=True)]
 
 
+class _Lost(NamedTuple):
+    """Bits of the tokens that one of two questions has alone."""
+
+    words: float
+    numbers: float
+    symbols: float
+    template_tokens: float
+    """How many have no bits."""
+
+
 class QuestionComparison:
     """Compares rows of one table."""
 
-    def __init__(self, table: TokenTable, slots: Slots, answers: Sequence[str | None]):
+    def __init__(
+        self,
+        table: TokenTable,
+        slots: Slots,
+        bits: npt.NDArray[np.float32],
+        *,
+        answers: Sequence[str | None],
+    ):
         self._table, self._slots = table, slots
+        self._bits = np.where(bits >= MIN_TOKEN_BITS, bits, np.float32(0))
         self._answers = [None if one is None else " ".join(one.lower().split()) for one in answers]
         self._answers = self._answers or [None] * len(table)
-        self._answer_counts: dict[str, int] = {}
-        for answer in self._answers:
-            if answer is not None:
-                self._answer_counts[answer] = self._answer_counts.get(answer, 0) + 1
+        self._answer_bits = answer_information(table, self._answers)
         self._value = [bool(one) for one in slots.is_value]
         self._number = [bool(one) for one in table.is_number]
         self._symbol = [bool(one) for one in table.is_symbol]
-        self._constant = [bool(one) for one in slots.is_constant]
         self._quote = [bool(one) for one in table.is_quote]
         self._count: list[int] = table.count.tolist()
 
@@ -152,55 +188,93 @@ class QuestionComparison:
         known = None not in answers
         if known and answers[0] != answers[1]:
             return False
-        values = [self._values(row) for row in (x, y)]
-        numbers = [[token for token in row if self._number[token]] for row in values]
-        if not self._same_numbers(*numbers, ignore=known):
-            return False
-        words = [[token for token in row if self._is_only_words([token])] for row in values]
-        rows = len(self._table)
-        answer_bits = log2(rows / self._answer_counts[answers[0]]) if known and answers[0] is not None else 0.0
+        shared, lost = self._information(x, y)
+        answer_bits = min(float(self._answer_bits[row.number]) for row in (x, y)) if known else -BITS_WITHOUT_ANSWERS
         telling = answer_bits >= INFORMATIVE_ANSWER_BITS
-        gaps = [
-            self._missing(x, words[0], y.ids, strict=not telling),
-            self._missing(y, words[1], x.ids, strict=not telling),
-        ]
-        side = gaps.index(min(gaps))
-        opposite = (y.ids, x.ids)[side]
-        held = [token for token in words[side] if token in opposite]
-        if not telling:
-            symbols = [sorted(token for token in row if self._symbol[token]) for row in values]
-            if numbers[0] != numbers[1] or symbols[0] != symbols[1] or not _is_subsequence(held, opposite):
-                return False
-        value_bits = self._bits({*numbers[0], *held} & {*x.ids} & {*y.ids})
-        if (gaps[side] if telling else max(gaps)) > MAX_MISSING_SHARE * value_bits:
+        asked = log2(len(self._table)) + MAX_CHANCE_BITS - answer_bits
+        most = min((MAX_LOST_SHARE if telling else MAX_UNTOLD_SHARE) * shared, MAX_LOST_BITS)
+        numbers = [side.numbers for side in lost]
+        words = [side.words + side.symbols for side in lost]
+        symbols = [side.symbols for side in lost]
+        if min(numbers) >= MIN_VALUE_BITS or max(numbers) > MAX_LOST_NUMBER_BITS:
             return False
-        return answer_bits + value_bits >= log2(rows) + MAX_CHANCE_BITS + (0.0 if known else BITS_WITHOUT_ANSWERS)
+        if min(words) + max(numbers) > most or shared < asked:
+            return False
+        if not telling and (min(symbols) >= MIN_VALUE_BITS or shared - max(symbols) < asked):
+            return False
+        agreed = self._agreement(x, y)
+        if not telling and max(side.template_tokens for side in lost) < MIN_REWORDED_TOKENS:
+            return min(words) + max(numbers) < MIN_OTHER_BITS and agreed >= max(asked, shared - MAX_KEPT_ORDER_BITS)
+        if telling:
+            agreed = max(agreed, shared - self._order_bits(x, y))
+        return agreed >= (asked if telling else max(asked, MIN_ORDERED_SHARE * shared))
 
-    def _same_numbers(self, one: list[int], other: list[int], *, ignore: bool) -> bool:
-        """Whether they are the same in any order; with `ignore`, but for constants that one of the two has."""
-        extra = [Counter(one) - Counter(other), Counter(other) - Counter(one)]
-        if not any(extra):
-            return True
-        return ignore and not all(extra) and all(self._constant[token] for both in extra for token in both)
+    def change(self, one: int, other: int) -> Change | None:
+        """The tokens that either has alone; None where the answers differ, or one is not known."""
+        answers = (self._answers[one], self._answers[other])
+        if None in answers or answers[0] != answers[1]:
+            return None
+        x, y = (Counter(self._row(number).ids) for number in (one, other))
+        gone, come = sorted((tuple(sorted((x - y).items())), tuple(sorted((y - x).items()))))
+        return gone, come
 
-    def _bits(self, tokens: Iterable[int]) -> float:
-        """How rare the tokens are, together."""
-        return sum(max(0.0, log2(len(self._table) / self._count[token])) for token in tokens)
+    def _information(self, x: _Row, y: _Row) -> tuple[float, tuple[_Lost, _Lost]]:
+        """The bits of the tokens that both have, and those of what each has alone: words, and other values."""
+        bits = [self._bits_of(row) for row in (x, y)]
+        shared, lost = 0.0, ([0.0] * 4, [0.0] * 4)
+        for token in bits[0].keys() | bits[1].keys():
+            one, other = (side.get(token, []) for side in bits)
+            both = min(len(one), len(other))
+            shared += sum(map(min, one[:both], other[:both]))
+            kind = 1 if self._number[token] else 2 if self._symbol[token] else 0
+            for side, rest in zip(lost, (one[both:], other[both:]), strict=True):
+                side[kind] += sum(rest)
+                side[3] += rest.count(0.0)
+        return shared, (_Lost(*lost[0]), _Lost(*lost[1]))
 
-    def _missing(self, row: _Row, words: list[int], opposite: list[int], *, strict: bool) -> float:
-        """The bits of the value words that the other row lacks; with `strict`, infinite when one stands in a slot."""
-        missing = {*words} - {*opposite}
-        if strict and any(token in missing and place == SLOT for token, place in zip(row.ids, row.places, strict=True)):
-            return inf
-        return self._bits(missing)
+    def _agreement(self, x: _Row, y: _Row) -> float:
+        """The bits of the passages that both have, less those that say where each of them stands."""
+        rows = [self._informative(row) for row in (x, y)]
+        total, place = 0.0, log2(max(len(rows[0]), len(rows[1]), 2))
+        for moved in range(MAX_MOVES):
+            tokens = [[token for token, _ in row] for row in rows]
+            blocks = SequenceMatcher(None, tokens[0], tokens[1], autojunk=False).get_matching_blocks()
+            end = 0
+            for i, j, size in blocks[:-1]:
+                bits = sum(min(rows[0][i + n][1], rows[1][j + n][1]) for n in range(size))
+                total += max(0.0, bits - (place if moved or i > end else BITS_OF_NEXT))
+                end = i + size
+            for row, starts in zip(rows, zip(*((i, j) for i, j, _ in blocks), strict=True), strict=True):
+                taken = {start + n for start, (_, _, size) in zip(starts, blocks, strict=True) for n in range(size)}
+                row[:] = [one for n, one in enumerate(row) if n not in taken]
+            if len(blocks) == 1 or not all(rows):
+                break
+        return total
 
-    def _values(self, row: _Row) -> list[int]:
-        """The values and symbols among the tokens of a row, without the constants of its template."""
-        return [
-            token
-            for token, place in zip(row.ids, row.places, strict=True)
-            if place == SLOT or (place == UNKNOWN and (self._value[token] or self._symbol[token]))
-        ]
+    def _order_bits(self, x: _Row, y: _Row) -> float:
+        """The bits that say in which order the tokens stand that both have."""
+        one, other = (Counter(token for token, _ in self._informative(row)) for row in (x, y))
+        counts = (one & other).values()
+        return (lgamma(sum(counts) + 1) - sum(lgamma(n + 1) for n in counts)) / log(2)
+
+    def _tokens(self, row: _Row) -> list[tuple[int, float]]:
+        """The tokens of a row without quotation marks, and their bits; 0 for those of a template."""
+        start = self._table.starts[row.number]
+        bits: list[float] = self._bits[start : start + len(row.ids)].tolist()
+        return [(t, b) for t, b in zip(row.ids, bits, strict=True) if not self._quote[t]]
+
+    def _informative(self, row: _Row) -> list[tuple[int, float]]:
+        """Those that belong to no template."""
+        return [one for one in self._tokens(row) if one[1] > 0]
+
+    def _bits_of(self, row: _Row) -> dict[int, list[float]]:
+        """The bits of each token of a row, in falling order."""
+        out = dict[int, list[float]]()
+        for token, bits in self._tokens(row):
+            out.setdefault(token, []).append(bits)
+        for every in out.values():
+            every.sort(reverse=True)
+        return out
 
 
 def _differences(x: list[int], y: list[int]) -> list[_Opcode]:
@@ -231,11 +305,6 @@ def _moved(x: list[int], y: list[int], opcodes: list[_Opcode]) -> set[_Opcode]:
     }
     both = {*gone.values()} & {*come.values()}
     return {one for one, piece in (*gone.items(), *come.items()) if piece in both}
-
-
-def _is_subsequence(wanted: Sequence[int], row: Sequence[int]) -> bool:
-    rest = iter(row)
-    return all(token in rest for token in wanted)
 
 
 def is_one_slip(rare: str, usual: str) -> bool:

@@ -8,22 +8,29 @@ arrays; the result depends on the rows alone. Needs numpy.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from wanderlust.data.comparison import Kind, QuestionComparison
-from wanderlust.data.tokens import FIXED, Flags, Hashes, Ints, Slots, TokenTable, mixed, n_grams
+from wanderlust.data.comparison import MIN_TOKEN_BITS, Change, Kind, QuestionComparison
+from wanderlust.data.tokens import FIXED, Flags, Hashes, Ints, Slots, TokenTable, information, mixed, n_grams
 
 GRAM_SIZES = (1, 2, 4, 8)
+ANSWER_GRAM_SIZES = (1, 2, 4, 8)
+"""Those that rows with equal answers are looked up by."""
 GRAMS_PER_SIZE = 3
 """The rarest n-grams of each size by which a row is looked up."""
 MAX_GROUP_ROWS = 32
 """A key of more rows is too common to say anything."""
 MIN_SHARED_VALUES = 0.5
-"""Of the values of the row that has fewer, estimated by 128 bits a row: less, and the two are not compared."""
+"""Of the telling tokens of the row that has fewer, estimated by 128 bits a row: less, and the two are not compared."""
+MIN_SURE_PAIRS = 2
+"""That have a change between two wordings, for pairs with few values to be the same that have it."""
+MIN_TELLING_BITS = 4.0
+"""From which on a token tells a row from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +68,23 @@ def find_duplicates(
     if {"fuzzy", "slots"} & {*kinds}:
         alone = np.ones(len(table), bool)
         alone[list(copies)] = False
-        index = _Index(table)
-        comparison = QuestionComparison(table, index.slots, answers)
+        index = _Index(table, answers)
+        comparison = QuestionComparison(table, index.slots, index.bits, answers=answers)
+        changes = _Changes(comparison)
         for one, other in sorted(index.pairs(alone), key=lambda pair: (pair[1], pair[0])):
             first = first_of.get(one, one)
             kind = None if other in first_of else comparison.compare(first, other)
             if kind is not None and kind in kinds:
                 first_of[other], kind_of[other] = first, kind
+            if other not in first_of or kind == "slots":
+                changes.add(first, other, sure=kind == "slots")
+        for first, other in changes.known() if "slots" in kinds else ():
+            if first != other and other not in first_of:
+                first_of[other], kind_of[other] = first, "slots"
         for row in copies if "exact" in kinds else ():
             first_of[row] = first_of.get(copies[row], copies[row])
+    for row in sorted(first_of):
+        first_of[row] = first_of.get(first_of[row], first_of[row])
     return [Match(row=row, of=first_of[row], kind=kind_of[row]) for row in sorted(first_of)]
 
 
@@ -94,14 +109,41 @@ def find_contaminated(
         for row in range(size)
         if int(hashes[row]) in of_hash and len(table.row(row))
     }
-    index = _Index(table)
-    comparison = QuestionComparison(table, index.slots, both)
+    index = _Index(table, both)
+    comparison = QuestionComparison(table, index.slots, index.bits, answers=both)
+    changes = _Changes(comparison)
     alone = np.ones(len(table), bool)
     alone[list(found)] = False
     for row, other in sorted({*index.pairs(alone, split=size), *index.containing(alone, size)}):
-        if row not in found and (kind := comparison.compare(other, row, within=True)):
-            found[row] = Match(row=row, of=other - size, kind=kind)
+        if row not in found:
+            if kind := comparison.compare(other, row, within=True):
+                found[row] = Match(row=row, of=other - size, kind=kind)
+            if kind != "fuzzy":
+                changes.add(other, row, sure=kind == "slots")
+    for other, row in changes.known():
+        if row not in found:
+            found[row] = Match(row=row, of=other - size, kind="slots")
     return [found[row] for row in sorted(found)]
+
+
+class _Changes:
+    """What changes between two wordings, learned from pairs that are surely the same question."""
+
+    def __init__(self, comparison: QuestionComparison):
+        self.comparison, self.counts, self.pairs = comparison, Counter[Change](), list[tuple[Change, int, int]]()
+
+    def add(self, one: int, other: int, *, sure: bool) -> None:
+        """Count the change between a pair, or keep it for later."""
+        change = self.comparison.change(one, other)
+        if change is not None and any(change):
+            if sure:
+                self.counts[change] += 1
+            else:
+                self.pairs.append((change, one, other))
+
+    def known(self) -> Iterator[tuple[int, int]]:
+        """The pairs of which nothing was sure, and that differ as sure ones do."""
+        yield from ((one, other) for change, one, other in self.pairs if self.counts[change] >= MIN_SURE_PAIRS)
 
 
 def _row_hashes(table: TokenTable) -> Hashes:
@@ -134,6 +176,14 @@ def _exact_copies(table: TokenTable, texts: Sequence[str]) -> Iterator[tuple[int
             yield row, first
 
 
+def _answer_hashes(answers: Sequence[str | None]) -> tuple[Flags, Hashes]:
+    """Which rows have an answer, and a number for each different one."""
+    numbers: dict[str, int] = {}
+    found = [-1 if one is None else numbers.setdefault(" ".join(one.lower().split()), len(numbers)) for one in answers]
+    ids = np.array(found, np.int64)
+    return ids >= 0, mixed(ids, 10)
+
+
 _Keys: TypeAlias = tuple[Hashes, Ints]
 """Keys, and the row of each."""
 
@@ -141,17 +191,22 @@ _Keys: TypeAlias = tuple[Hashes, Ints]
 class _Index:
     """What rows are looked up by."""
 
-    def __init__(self, table: TokenTable):
-        self.table, self.slots = table, Slots.of(table)
-        self.numbers, self.bits = self._row_values()
-        self.bit_counts = np.bitwise_count(self.bits).sum(axis=1, dtype=np.int64)
+    def __init__(self, table: TokenTable, answers: Sequence[str | None] = ()):
+        self.table, self.slots, self.bits = table, Slots.of(table), information(table)
+        self.numbers, self.telling, self.sketches = self._row_values()
+        self.telling_sizes = np.bitwise_count(self.telling).sum(axis=1, dtype=np.int64)
+        self.answered, self.answers = _answer_hashes(answers)
 
     def pairs(self, rows: Flags, *, split: int = 0) -> Iterator[tuple[int, int]]:
         """Pairs of rows, the smaller number first, that have a key in common and about the same values.
 
         With `split`, pairs of a row before it and one from it on.
         """
-        parts = [self._grams(size, rows) for size in GRAM_SIZES] + [self._sequences(rows)]
+        parts = [self._grams(size, rows, self.numbers) for size in GRAM_SIZES] + [self._sequences(rows)]
+        if self.answered.any():
+            answered = np.nonzero(rows & self.answered)[0]
+            parts += [self._grams(size, rows & self.answered, self.answers) for size in ANSWER_GRAM_SIZES]
+            parts.append((mixed(self.answers[answered], 12), answered))
         keys, owners = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
         order = np.argsort(keys, kind="stable")
         keys, owners = keys[order], owners[order]
@@ -173,7 +228,7 @@ class _Index:
     def containing(self, rows: Flags, split: int) -> Iterator[tuple[int, int]]:
         """Pairs of a row before `split` and one from it on that share a rare n-gram, whatever their numbers."""
         for size in GRAM_SIZES[1:]:
-            keys, owners = self._grams(size, rows, numbers=False, first=split)
+            keys, owners = self._grams(size, rows, first=split)
             order = np.argsort(keys, kind="stable")
             keys, owners = keys[order], owners[order]
             for first, end in self.table.chunks():
@@ -188,23 +243,27 @@ class _Index:
                         yield int(row_of[place]), other
 
     def _alike(self, one: Ints, other: Ints) -> Flags:
-        shared = np.bitwise_count(self.bits[one] & self.bits[other]).sum(axis=1, dtype=np.int64)
-        fewer = np.minimum(self.bit_counts[one], self.bit_counts[other])
-        return np.asarray(shared >= MIN_SHARED_VALUES * fewer)
+        """Whether one of the two has enough of what tells the other from the rest of the corpus."""
+        out = np.zeros(len(one), bool)
+        for x, y in ((one, other), (other, one)):
+            shared = np.bitwise_count(self.telling[x] & self.sketches[y]).sum(axis=1, dtype=np.int64)
+            out |= shared >= MIN_SHARED_VALUES * self.telling_sizes[x]
+        return out
 
-    def _row_values(self) -> tuple[Hashes, Hashes]:
-        """Per row, a hash of its numbers in any order, and 128 bits of its other values."""
+    def _row_values(self) -> tuple[Hashes, Hashes, Hashes]:
+        """Per row, a hash of its numbers in any order, and 128 bits of what tells it from others, and of its values."""
         table = self.table
-        numbers, bits = np.zeros(len(table), np.uint64), np.zeros((len(table), 2), np.uint64)
+        numbers, (telling, values) = np.zeros(len(table), np.uint64), np.zeros((2, len(table), 2), np.uint64)
         for first, end in table.chunks():
-            ids = table.ids[table.starts[first] : table.starts[end]]
-            is_number = table.is_number[ids]
-            numbers[first:end] = table.row_sums(np.where(is_number, mixed(ids, 4), np.uint64(0)), first, end)
-            words = self.slots.is_value[ids] & ~is_number
-            rows, place = table.row_numbers(first, end)[words], mixed(ids[words], 5) >> np.uint64(57)
-            bit = np.uint64(1) << (place & np.uint64(63))
-            np.bitwise_or.at(bits, (rows, (place >> np.uint64(6)).astype(np.int64)), bit)
-        return numbers, bits
+            where = slice(int(table.starts[first]), int(table.starts[end]))
+            ids, rows = table.ids[where], table.row_numbers(first, end)
+            numbers[first:end] = table.row_sums(np.where(table.is_number[ids], mixed(ids, 4), np.uint64(0)), first, end)
+            for sketch, least in ((telling, MIN_TELLING_BITS), (values, MIN_TOKEN_BITS)):
+                chosen = self.bits[where] >= least
+                place = mixed(ids[chosen], 5) >> np.uint64(57)
+                bit = np.uint64(1) << (place & np.uint64(63))
+                np.bitwise_or.at(sketch, (rows[chosen], (place >> np.uint64(6)).astype(np.int64)), bit)
+        return numbers, telling, values
 
     def _chunk_grams(self, first: int, end: int, size: int) -> tuple[Hashes, Ints, Flags]:
         ids = self.table.ids[self.table.starts[first] : self.table.starts[end]]
@@ -212,29 +271,35 @@ class _Index:
         grams, inside = n_grams(mixed(ids), rows, size)
         return grams, rows, inside
 
-    def _grams(self, size: int, rows: Flags, *, numbers: bool = True, first: int = 0) -> _Keys:
-        """The rarest n-grams of each row from `first` on that other rows have as well."""
+    def _grams(self, size: int, rows: Flags, salts: Hashes | None = None, *, first: int = 0) -> _Keys:
+        """The rarest n-grams of each row from `first` on that other rows have as well, with equal salts."""
         bits = self.table.bucket_bits
         buckets, shift = np.zeros(1 << bits, np.int32), np.uint64(64 - bits)
         keys, owners = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
         for begin, end in self.table.chunks():
-            grams, _, inside = self._chunk_grams(begin, end, size)
-            place = (mixed(grams[inside], 6) >> shift).astype(np.int64)
+            grams, _ = self._chunk_keys(begin, end, size, rows=rows, salts=salts)
+            place = (mixed(grams, 6) >> shift).astype(np.int64)
             buckets += np.bincount(place, minlength=len(buckets)).astype(np.int32)
         for begin, end in self.table.chunks():
             if end <= first:
                 continue
-            grams, row_of, inside = self._chunk_grams(begin, end, size)
+            grams, row_of = self._chunk_keys(begin, end, size, rows=rows, salts=salts)
             count = buckets[(mixed(grams, 6) >> shift).astype(np.int64)]
-            wanted = inside & rows[row_of] & (row_of >= first) & (count >= 2) & (count <= MAX_GROUP_ROWS)
+            wanted = (row_of >= first) & (count >= 2) & (count <= MAX_GROUP_ROWS)
             grams, row_of, count = grams[wanted], row_of[wanted], count[wanted]
             order = np.lexsort((grams, count, row_of))
             grams, row_of = grams[order], row_of[order]
             rank = np.arange(len(row_of)) - np.searchsorted(row_of, row_of, "left")
             few = rank < GRAMS_PER_SIZE
-            keys.append(mixed(grams[few], size) + (self.numbers[row_of[few]] if numbers else np.uint64(0)))
+            keys.append(mixed(grams[few], size))
             owners.append(row_of[few])
         return np.concatenate(keys), np.concatenate(owners)
+
+    def _chunk_keys(self, first: int, end: int, size: int, *, rows: Flags, salts: Hashes | None) -> tuple[Hashes, Ints]:
+        grams, row_of, inside = self._chunk_grams(first, end, size)
+        inside &= rows[row_of]
+        grams, row_of = grams[inside], row_of[inside]
+        return (grams if salts is None else mixed(grams) + salts[row_of]), row_of
 
     def _sequences(self, rows: Flags) -> _Keys:
         """The values of a row, and its numbers alone, in their order and in any; without those of the template."""

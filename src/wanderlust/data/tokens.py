@@ -8,8 +8,9 @@ names and values of a template, which tell its questions apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,14 +19,18 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
+_ContextHashes: TypeAlias = Callable[[Hashes, Ints], tuple[Hashes, Flags]]
+"""Of hashes of tokens and their rows: a hash of each token's context, and whether it lies in the row."""
 
-TOKEN_PATTERN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s.,!?;:'`\u2018\u2019\u2026]")
+TOKEN_PATTERN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s.,!?;:'`\u2018\u2019\u2026]|(?<![^\W\d_])_(?![^\W\d_])")
 QUOTES = str.maketrans(dict.fromkeys("“”„«»", '"'))
 NUMBERING_PATTERN = re.compile(
     r"\s*(?:(?:question|problem|exercise|task|q)\s*(?:no\.?\s*)?#?\d+\s*[.):]|\d+[.)])\s+", re.IGNORECASE
 )
+SLOT_CONTEXTS = ((2, 2), (3, 0), (0, 3))
+"""Tokens before and behind a position that say whether it is a slot."""
 CONTEXT_TOKENS = 3
-"""Tokens of a context on one side of a position."""
+"""The most tokens of a context on one side of a position."""
 MIN_CONTEXT_COUNT = 4
 """Occurrences from which on a context says whether its position is a slot."""
 MIN_SLOT_DIVERSITY = 0.3
@@ -46,6 +51,11 @@ which who whose what how do does did can could will would may might should then 
 i me my he she his her has have had about into than
 """
 """English words that fill any context of prose: they are values only where both sides say so."""
+USUAL_COPIES = 5
+"""Occurrences of an n-gram that say nothing: those of a question and of its copies."""
+ANSWER_GRAM_TOKENS = 3
+MIN_ANSWERS = 32
+"""Occurrences of an n-gram from which on it says how probable an answer is."""
 UNKNOWN, FIXED, SLOT = 0, 1, 2
 """What a context says of a position."""
 
@@ -171,8 +181,7 @@ class Slots:
     def of(cls, table: TokenTable) -> Slots:
         """Learn them: two passes over the corpus for each kind of context."""
         positions = np.zeros(len(table.ids), np.uint8)
-        around = _diversity(table, _both_sides)
-        left, right = _diversity(table, _left_side), _diversity(table, _right_side)
+        around, left, right = (_diversity(table, partial(_around, before=b, after=a)) for b, a in SLOT_CONTEXTS)
         known = around != UNKNOWN
         positions[known] = around[known]
         one_sided = np.maximum(left, right)
@@ -187,65 +196,141 @@ class Slots:
         return cls(positions=positions, is_value=values & ~table.is_symbol & ~table.is_quote, is_constant=constants)
 
 
-def _left_side(hashes: Hashes, rows: Ints) -> tuple[Hashes, Flags]:
-    """The hash of the tokens before each position, and whether there are as many in the row."""
-    grams, inside = n_grams(hashes, rows, CONTEXT_TOKENS + 1)
-    before, _ = n_grams(hashes, rows, CONTEXT_TOKENS)
-    out, there = np.zeros_like(grams), np.zeros_like(inside)
-    out[CONTEXT_TOKENS:], there[CONTEXT_TOKENS:] = before[:-CONTEXT_TOKENS], inside[:-CONTEXT_TOKENS]
+def _around(hashes: Hashes, rows: Ints, *, before: int, after: int, gap: int = 0) -> tuple[Hashes, Flags]:
+    """The hash of so many tokens before and behind each position, and whether the row has them.
+
+    With a gap, the tokens next to the position are left out.
+    """
+    size = len(hashes)
+    out, there = np.zeros(size, np.uint64), np.ones(size, bool)
+    if before:
+        grams, _ = n_grams(hashes, rows, before)
+        _, inside = n_grams(hashes, rows, before + gap + 1)
+        out[before + gap :] = mixed(grams[: size - before - gap], 7)
+        there[: before + gap] = False
+        there[before + gap :] &= inside[: size - before - gap]
+    if after:
+        grams, _ = n_grams(hashes, rows, after)
+        _, inside = n_grams(hashes, rows, after + gap + 1)
+        out[: size - 1 - gap] += grams[1 + gap :]
+        there &= inside
     return out, there
 
 
-def _right_side(hashes: Hashes, rows: Ints) -> tuple[Hashes, Flags]:
-    _, inside = n_grams(hashes, rows, CONTEXT_TOKENS + 1)
-    after, _ = n_grams(hashes, rows, CONTEXT_TOKENS)
-    out = np.zeros_like(after)
-    out[:-1] = after[1:]
-    return out, inside
+CONTEXTS: tuple[tuple[partial[tuple[Hashes, Flags]], ...], ...] = (
+    tuple(partial(_around, before=n, after=0) for n in (1, 2, 3)),
+    tuple(partial(_around, before=0, after=n) for n in (1, 2, 3)),
+    tuple(partial(_around, before=n, after=n) for n in (1, 2)),
+    (partial(_around, before=2, after=0, gap=1),),
+    (partial(_around, before=0, after=2, gap=1),),
+)
+"""Contexts that say how probable a token is, each series from the least telling to the most."""
 
 
-def _both_sides(hashes: Hashes, rows: Ints) -> tuple[Hashes, Flags]:
-    """The two tokens before and the two after each position."""
-    pairs, _ = n_grams(hashes, rows, 2)
-    _, inside = n_grams(hashes, rows, 5)
-    out, there = np.zeros_like(pairs), np.zeros_like(inside)
-    out[2:-2] = mixed(pairs[:-4], 7) + pairs[3:-1]
-    there[2:-2] = inside[:-4]
-    return out, there
+class _Context:
+    """Counts of one kind of context, and of what fills it, in buckets."""
 
+    def __init__(self, table: TokenTable, context: _ContextHashes):
+        self.table, self.context = table, context
+        size = 1 << table.bucket_bits
+        self.counts, self.fillings = np.zeros(size, np.int32), np.zeros(size, np.int32)
+        for chunk in table.chunks():
+            _, bucket, filling, there = self.parts(*chunk)
+            self.counts += np.bincount(bucket[there], minlength=size).astype(np.int32)
+            self.fillings += np.bincount(filling[there], minlength=size).astype(np.int32)
 
-def _diversity(table: TokenTable, context: Any) -> npt.NDArray[np.uint8]:
-    """What one kind of context says of each position."""
-    size = 1 << table.bucket_bits
-    counts, pairs = np.zeros(size, np.int32), np.zeros(size, np.int32)
-
-    def parts(first: int, end: int) -> tuple[slice, Ints, Ints, Flags]:
+    def parts(self, first: int, end: int) -> tuple[slice, Ints, Ints, Flags]:
+        """Of a chunk: its tokens, buckets of their contexts and of both, and where there is a context."""
+        table = self.table
         where = slice(int(table.starts[first]), int(table.starts[end]))
         hashes = mixed(table.ids[where])
         if len(hashes) <= 2 * CONTEXT_TOKENS:
             none = np.zeros(len(hashes), np.int64)
             return where, none, none, np.zeros(len(hashes), bool)
-        found, there = context(hashes, table.row_numbers(first, end))
+        found, there = self.context(hashes, table.row_numbers(first, end))
         shift = np.uint64(64 - table.bucket_bits)
         bucket = (mixed(found, 1) >> shift).astype(np.int64)
-        pair = (mixed(found + hashes, 2) >> shift).astype(np.int64)
-        return where, bucket, pair, there
+        return where, bucket, (mixed(found + hashes, 2) >> shift).astype(np.int64), there
 
-    for chunk in table.chunks():
-        _, bucket, pair, there = parts(*chunk)
-        counts += np.bincount(bucket[there], minlength=size).astype(np.int32)
-        pairs += np.bincount(pair[there], minlength=size).astype(np.int32)
-    same = np.zeros(size, np.float32)
-    for chunk in table.chunks():
-        _, bucket, pair, there = parts(*chunk)
-        n = counts[bucket[there]]
-        share = np.minimum((pairs[pair[there]] - 1) / np.maximum(n - 1, 1), 1.0)
-        same += np.bincount(bucket[there], weights=share / n, minlength=size).astype(np.float32)
+    def sums(self, weight: Callable[[Any, Any], Any]) -> npt.NDArray[np.float32]:
+        """Per bucket, the sum over its positions of a weight of both counts, divided by the context's count."""
+        out = np.zeros(len(self.counts), np.float32)
+        for chunk in self.table.chunks():
+            _, bucket, filling, there = self.parts(*chunk)
+            n, c = self.counts[bucket[there]], self.fillings[filling[there]]
+            out += np.bincount(bucket[there], weights=weight(n, c) / n, minlength=len(out)).astype(np.float32)
+        return out
+
+
+def _diversity(table: TokenTable, context: _ContextHashes) -> npt.NDArray[np.uint8]:
+    """What one kind of context says of each position."""
+    counted = _Context(table, context)
+    same = counted.sums(lambda n, c: np.minimum((c - 1) / np.maximum(n - 1, 1), 1.0))
     out = np.zeros(len(table.ids), np.uint8)
     for chunk in table.chunks():
-        where, bucket, _, there = parts(*chunk)
-        n, diversity = counts[bucket], 1 - same[bucket]
+        where, bucket, _, there = counted.parts(*chunk)
+        n, diversity = counted.counts[bucket], 1 - same[bucket]
         varied, many = diversity >= MIN_SLOT_DIVERSITY, n * diversity >= MIN_SLOT_FILLERS
         known = there & (n >= MIN_CONTEXT_COUNT) & (many | ~varied)
         out[where] = np.where(known, np.where(varied, SLOT, FIXED), UNKNOWN)
     return out
+
+
+def information(table: TokenTable) -> npt.NDArray[np.float32]:
+    """The bits of each token: how improbable its context makes it, of several contexts the one that says most.
+
+    The words of a template have about none, its values those of a draw among all that may stand there. Probabilities
+    are those of n-grams of the corpus with absolute discounting, where the discount leaves out a question's copies.
+    """
+    alone = (np.maximum(table.count - USUAL_COPIES, 0.5) / max(len(table.ids), 1)).astype(np.float32)
+    most = np.zeros(len(table.ids), np.float32)
+    for contexts in CONTEXTS:
+        likely = alone[table.ids]
+        for context in contexts:
+            counted = _Context(table, context)
+            seen = counted.sums(lambda n, c: np.maximum(c - USUAL_COPIES, 0) / np.maximum(c, 1))
+            for chunk in table.chunks():
+                where, bucket, filling, there = counted.parts(*chunk)
+                usual = np.maximum(counted.fillings[filling] - USUAL_COPIES, 0) / np.maximum(counted.counts[bucket], 1)
+                both = np.minimum(usual, 1.0) + np.maximum(1 - seen[bucket], 0.0) * likely[where]
+                likely[where] = np.where(there, both, likely[where])
+        np.maximum(most, likely, out=most)
+    return np.asarray(np.maximum(-np.log2(most), 0.0), np.float32)
+
+
+def answer_information(table: TokenTable, answers: Sequence[str | None]) -> npt.NDArray[np.float32]:
+    """The bits of each row's answer: how improbable it is for questions that have an n-gram in common with the row.
+
+    The n-gram is the one that makes it most probable: that one of two words is asked for, for example. A row without
+    an answer has 0 bits.
+    """
+    numbers: dict[str, int] = {}
+    found = [-1 if one is None else numbers.setdefault(one, len(numbers)) for one in answers]
+    ids = np.array(found, np.int64)
+    if len(ids) == 0:
+        return np.zeros(len(table), np.float32)
+    known, hashes = ids >= 0, mixed(ids, 10)
+    counts = np.bincount(ids[known], minlength=len(numbers) + 1)
+    likely = np.where(known, counts[ids] / len(table), 1.0).astype(np.float32)
+    size, shift = 1 << table.bucket_bits, np.uint64(64 - table.bucket_bits)
+
+    def buckets(first: int, end: int) -> tuple[Ints, list[Ints]]:
+        """Rows, and the buckets of the n-gram, and of it with the answer by two hashes: a common bucket is rare."""
+        rows = table.row_numbers(first, end)
+        grams, inside = n_grams(mixed(table.ids[table.starts[first] : table.starts[end]]), rows, ANSWER_GRAM_TOKENS)
+        inside &= known[rows]
+        grams, rows = grams[inside], rows[inside]
+        both = mixed(grams) + hashes[rows]
+        keys = (mixed(grams, 6), mixed(both, 6), mixed(both, 7))
+        return rows, [(key >> shift).astype(np.int64) for key in keys]
+
+    seen = [np.zeros(size, np.int32) for _ in range(3)]
+    for chunk in table.chunks():
+        for key, places in enumerate(buckets(*chunk)[1]):
+            seen[key] += np.bincount(places, minlength=size).astype(np.int32)
+    for chunk in table.chunks():
+        rows, keys = buckets(*chunk)
+        n, one, other = (counted[place] for counted, place in zip(seen, keys, strict=True))
+        often = np.maximum(np.minimum(one, other) - USUAL_COPIES, 0.5)
+        np.maximum.at(likely, rows, np.where(n >= MIN_ANSWERS, often / np.maximum(n, 1), 0.0).astype(np.float32))
+    return np.asarray(np.maximum(-np.log2(likely), 0.0), np.float32)
