@@ -14,7 +14,8 @@ from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, RubricFailure, StoreError, UsageError
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.judge import MAX_FIELD_CHARS, Judge, JudgeOptions
+from wanderlust.rubrics.judge import Judge, JudgeOptions
+from wanderlust.rubrics.judge_template import MAX_FIELD_CHARS
 from wanderlust.rubrics.model_request import JudgeRefusal, JudgeResponse, JudgeResponseCache
 from wanderlust.rubrics.rubric import Rubric, held_out
 from wanderlust.runner.engine import rollouts

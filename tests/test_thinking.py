@@ -15,7 +15,7 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.base import SampledTokens, SamplingOptions, ThinkingBudget
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import NOT_SAMPLED, LocalPolicy
-from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm import VLLM
@@ -218,15 +218,18 @@ def test_over_real_vllm_the_bounds_hold_as_here(tmp_path: Path) -> None:
     save_pretrained(tmp_path / "start", fresh_model(TOKENIZER, shape, seed=3), TOKENIZER)
     options = VLLMOptions(command=f"{python.parent / 'vllm'} serve", concurrency=16)
 
-    async def go() -> tuple[list[Completion], str]:
+    async def go() -> tuple[list[Completion], str, list[list[float]]]:
         async with start_vllm_servers(
             tmp_path / "start", options, count=1, logs=tmp_path, end_ids=RENDERER.end_ids
         ) as servers:
             found = await forced(servers)
             policy = TokenPolicy(servers, RENDERER, SamplingOptions(max_tokens=60))
-            return found, await policy.answer_after(RENDERER.start(ASKED), RENDERER.encode("one"), key="k")
+            text = await policy.answer_after(RENDERER.start(ASKED), RENDERER.encode("one"), key="k")
+            here = LocalPolicy.of(*load_pretrained(tmp_path / "start"))
+            return found, text, [await one.choice_logprobs(ASKED, ["a", "one two", "b"]) for one in (policy, here)]
 
-    found, text = asyncio.run(go())
+    found, text, likely = asyncio.run(go())
+    assert likely[0] == pytest.approx(likely[1], abs=0.02)
     holds(found, least=8, most=12, answer=60)
     assert any(done.finish == NOT_SAMPLED for done in found)
     assert text.startswith("one</think>")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from wanderlust.errors import UsageError
+from wanderlust.types import Message
 
 API_KEY_VARIABLE = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
@@ -93,6 +94,18 @@ OnTokens: TypeAlias = Callable[[Sequence[int], Sequence[float]], None]
 """Receives an answer's ids and log-probabilities so far, whenever there are more."""
 
 
+@runtime_checkable
+class SupportsChoices(Protocol):
+    """A policy that says how probable given answers are."""
+
+    async def choice_logprobs(self, messages: Sequence[Message], choices: Sequence[str]) -> list[float]:
+        """Log-probability of each text as the beginning of the answer, at temperature 1.
+
+        PolicyFailure where the policy's engine cannot tell.
+        """
+        ...
+
+
 class Sampler(Protocol):
     """An engine that continues token prompts."""
 
@@ -108,6 +121,18 @@ class Sampler(Protocol):
 
     def release(self, session: str) -> None:
         """Forget the conversation `session`."""
+        ...
+
+
+@runtime_checkable
+class ScoringSampler(Protocol):
+    """An engine that also says how probable given tokens are."""
+
+    async def score(self, prompt: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
+        """Log-probability of each continuation of a prompt, summed over its ids, at temperature 1.
+
+        ContextFull and PolicyFailure as `Sampler.sample`.
+        """
         ...
 
 

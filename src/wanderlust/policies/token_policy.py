@@ -9,7 +9,15 @@ from typing import Any, ClassVar, Self
 
 from wanderlust.conversation_graph import draw_name, seat_of_key
 from wanderlust.errors import PolicyFailure
-from wanderlust.policies.base import OnTokens, SampledTokens, Sampler, SamplingOptions, ThinkingBudget, derive_key
+from wanderlust.policies.base import (
+    OnTokens,
+    SampledTokens,
+    Sampler,
+    SamplingOptions,
+    ScoringSampler,
+    ThinkingBudget,
+    derive_key,
+)
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.streaming_text import StreamingText, first_stop
 from wanderlust.policies.thinking import ForcedTokens, check_thinking, sample_thinking, thinking_ids
@@ -220,6 +228,12 @@ class TokenPolicy:
     def thinking_of(self, completion: Sequence[int]) -> Sequence[int] | None:
         """The ids of a completion before the end of its thinking; None where it does not end."""
         return thinking_ids(completion, self._thinking_end, self.renderer)
+
+    async def choice_logprobs(self, messages: Sequence[Message], choices: Sequence[str]) -> list[float]:
+        """As `SupportsChoices` says; the conversation is not kept."""
+        if not isinstance(self.sampler, ScoringSampler):
+            raise PolicyFailure(f"{type(self.sampler).__name__} does not tell how probable given texts are")
+        return await self.sampler.score(self.renderer.start(messages), [self.renderer.encode(one) for one in choices])
 
     async def answer_after(self, prompt: Sequence[int], thinking: Sequence[int], *, key: str) -> str:
         """The whole text of an answer to `prompt` that begins with this thinking; the rest is sampled after its end.

@@ -7,10 +7,12 @@ its development mode (VLLM_SERVER_DEV_MODE=1) `POST /pause`, `/collective_rpc`, 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from math import fsum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,6 +72,21 @@ class _Answer(msgspec.Struct):
 
 
 _answers = msgspec.json.Decoder(_Answer)
+
+
+class _PromptLogprob(msgspec.Struct):
+    logprob: float
+
+
+class _PromptChoice(msgspec.Struct):
+    prompt_logprobs: list[dict[str, _PromptLogprob] | None]
+
+
+class _PromptAnswer(msgspec.Struct):
+    choices: list[_PromptChoice]
+
+
+_prompt_answers = msgspec.json.Decoder(_PromptAnswer)
 
 
 class VLLM(HttpConnection):
@@ -255,6 +272,24 @@ class VLLM(HttpConnection):
                 ) from error
 
         return await self.ask(self.url, msgspec.json.encode(body), draw=text, read=read)
+
+    async def score(self, prompt: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
+        """As `ScoringSampler` says, by the log-probabilities of prompts; a request for each continuation."""
+        return await asyncio.gather(*(self._score(tuple(prompt), tuple(one)) for one in continuations))
+
+    async def _score(self, prompt: tuple[int, ...], continuation: tuple[int, ...]) -> float:
+        ids = [*prompt, *continuation]
+        body = {"model": self.model, "prompt": ids, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+
+        def read(answer: bytes) -> float:
+            try:
+                told = _prompt_answers.decode(answer).choices[0].prompt_logprobs
+                rows = zip(ids[len(prompt) :], told[len(prompt) : len(ids)], strict=True)
+                return fsum(row[str(token)].logprob for token, row in rows if row is not None)
+            except (msgspec.MsgspecError, IndexError, KeyError, ValueError) as error:
+                raise PolicyFailure(f"the server at {self.url.parent} tells no log-probabilities of prompts") from error
+
+        return await self.ask(self.url, msgspec.json.encode(body), draw=f"{ids}", read=read)
 
     async def check_calls(self, kind: str) -> None:
         """PolicyFailure where the server lists its calls and lacks those that publish an adapter or a checkpoint.

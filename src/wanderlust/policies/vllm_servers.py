@@ -13,18 +13,20 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.policies import server_side
 from wanderlust.policies.base import Hardware, SampledTokens, SamplingOptions, derive_key
 from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.weight_sender import NamedTensors, WeightSender
+
+T = TypeVar("T")
 
 SERVED_NAME = "policy"
 """The name under which a server that is started here serves the model."""
@@ -216,10 +218,21 @@ class VLLMServers:
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
     ) -> SampledTokens:
         """Draw one answer. PolicyFailure when no server is left that could come back."""
+
+        def draw(client: VLLM) -> Awaitable[SampledTokens]:
+            return client.sample(prompt, sampling, key=key, session=session)
+
+        return await self._ask_a_server(draw, session=session, key=key)
+
+    async def score(self, prompt: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
+        """As `ScoringSampler` says; PolicyFailure as `sample`."""
+        return await self._ask_a_server(lambda client: client.score(prompt, continuations), key=derive_key(*prompt))
+
+    async def _ask_a_server(self, call: Callable[[VLLM], Awaitable[T]], *, key: int, session: str = "") -> T:
         while True:
             server = await self._server_for(session, key)
             try:
-                return await server.client.sample(prompt, sampling, key=key, session=session)
+                return await call(server.client)
             except PolicyFailure as failure:
                 if not failure.transient or (len(self._servers) == 1 and server.process is None):
                     raise

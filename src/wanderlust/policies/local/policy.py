@@ -7,7 +7,10 @@ from hashlib import sha256
 from random import Random
 from typing import Any, ClassVar, Self, TypeAlias
 
+import torch
+
 from wanderlust.conversation_graph import seat_of_key
+from wanderlust.errors import ContextFull, PolicyFailure, boundary
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.inference_engine import Engine, NGramSpeculator
@@ -81,6 +84,25 @@ class LocalSampler:
             finish=request.finish,
             version=version,
         )
+
+    async def score(self, prompt: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
+        """As `ScoringSampler` says: one pass of the model over all continuations."""
+        longest = max(map(len, continuations))
+        if len(prompt) + longest > self.engine.max_positions:
+            raise ContextFull(
+                f"a context of {len(prompt) + longest} tokens does not fit the model's {self.engine.max_positions}"
+            )
+        device = next(self.engine.model.parameters()).device
+        ids = torch.zeros(len(continuations), len(prompt) + longest, dtype=torch.long)
+        read = torch.zeros_like(ids)
+        for row, continuation in enumerate(continuations):
+            ids[row, : len(prompt) + len(continuation)] = torch.tensor([*prompt, *continuation])
+            read[row, : len(prompt) + len(continuation)] = 1
+        with boundary(PolicyFailure), torch.inference_mode():
+            told = self.engine.model(input_ids=ids.to(device), attention_mask=read.to(device), use_cache=False)
+            likely = torch.log_softmax(told.logits[:, len(prompt) - 1 : -1].float(), -1).cpu()
+        of_ids = likely.gather(2, ids[:, len(prompt) :, None])[..., 0]
+        return [float(row[: len(c)].sum()) for row, c in zip(of_ids, continuations, strict=True)]
 
     def release(self, session: str) -> None:
         """Forget a conversation."""

@@ -1,0 +1,115 @@
+"""A judge by log-probabilities: it is not asked to write a verdict, but how probable each verdict is as its answer.
+
+So a small model can judge that writes no readable verdicts, and a verdict costs one pass of the model over the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from math import exp, fsum
+from typing import Any
+
+from wanderlust.errors import ContextFull, Failure, RubricFailure, UsageError, boundary
+from wanderlust.policies.base import SupportsChoices
+from wanderlust.rubrics.judge_template import JudgeTemplate
+from wanderlust.rubrics.rubric import RewardResult, gather_values
+from wanderlust.types import Message, Policy, system, user
+
+YES_NO: Mapping[str, float] = {"Yes": 1.0, "No": 0.0}
+CHOICE_TEMPLATE = """Question: {prompt}
+
+Right answer: {answer}
+
+Given answer: {completion}
+
+Is the given answer right? Answer with Yes or No."""
+"""The default question to a judge."""
+BLANK = "N/A"
+"""What stands in every field of the blank prompt of a calibrated judge."""
+
+
+class ChoiceJudge:
+    """A part of a rubric: the mean of the verdicts' scores, each weighted by its probability as the answer.
+
+    Probabilities are those of the model at temperature 1, normalised over the verdicts. Nothing is drawn, so the same
+    prompt has the same score. With `calibrated`, what the model says to the prompt with BLANK in every field is
+    subtracted first, so that a judge that says yes to everything is not believed (contextual calibration, arXiv
+    2102.09690). Metrics of a rollout: `mass`, the probability of all verdicts together, which is low where the model
+    would rather say something else, and `certainty`, that of the likeliest one among them.
+
+    The policy is a checkpoint, or a `TokenPolicy` over vLLM. One that fails is a RubricFailure, and never a score.
+
+    Example:
+        >>> from wanderlust.rubrics.rubric import Rubric
+        >>> def graded(policy):
+        ...     scale = {"1": 0.0, "2": 0.5, "3": 1.0}
+        ...     return Rubric(ChoiceJudge(policy, "Rate this from 1 to 3: {completion}", verdicts=scale))
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        template: str = CHOICE_TEMPLATE,
+        *,
+        verdicts: Mapping[str, float] = YES_NO,
+        instructions: str = "",
+        calibrated: bool = False,
+        name: str = "judge",
+    ):
+        """`verdicts` are texts with their scores, from 0 to 1; `instructions` are the system message.
+
+        Raises UsageError for a policy that tells no probabilities, for fewer than two verdicts, and for one that
+        another begins with.
+        """
+        texts = [*verdicts]
+        if len(texts) < 2 or not all(0 <= score <= 1 for score in verdicts.values()):
+            raise UsageError(f"{name!r} needs two verdicts or more, with scores from 0 to 1, not {dict(verdicts)}")
+        if clash := [(a, b) for a in texts for b in texts if not a or (a != b and b.startswith(a))]:
+            raise UsageError(f"the verdict {clash[0][1]!r} of {name!r} begins with {clash[0][0]!r}")
+        self.name, self.verdicts, self.calibrated = name, dict(verdicts), calibrated
+        self._instructions = instructions
+        self._template = JudgeTemplate(template, name=name)
+        self.__signature__ = self._template.signature
+        self.policy = _scoring(policy, name)
+        self._blank: list[float] | None = None
+
+    def asking(self, policy: Policy) -> ChoiceJudge:
+        """The same judge by another policy."""
+        other = copy(self)
+        other.policy, other._blank = _scoring(policy, self.name), None
+        return other
+
+    async def __call__(self, **fields: Any) -> RewardResult:
+        """Judge the fields. Raises RubricFailure when the policy fails."""
+        (told,) = await gather_values([self._logprobs(fields)])
+        weights = told
+        if self.calibrated:
+            if self._blank is None:
+                self._blank = await self._logprobs(dict.fromkeys(self._template.fields, BLANK))
+            weights = [one - blank for one, blank in zip(told, self._blank, strict=True)]
+        most = max(weights)
+        shares = [exp(one - most) for one in weights]
+        total = fsum(shares)
+        value = fsum(share * score for share, score in zip(shares, self.verdicts.values(), strict=True)) / total
+        likely = ", ".join(f"{text} {share / total:.2f}" for text, share in zip(self.verdicts, shares, strict=True))
+        return RewardResult(
+            value=value, metrics={"mass": fsum(map(exp, told)), "certainty": max(shares) / total}, note=likely
+        )
+
+    async def _logprobs(self, fields: Mapping[str, Any]) -> list[float]:
+        question = user(self._template.fill(fields))
+        messages: list[Message] = [system(self._instructions), question] if self._instructions else [question]
+        try:
+            with boundary(RubricFailure):
+                return await self.policy.choice_logprobs(messages, [*self.verdicts])
+        except (Failure, ContextFull) as error:
+            raise RubricFailure(f"the judge {self.name!r} gave no verdict: {error}") from error
+
+
+def _scoring(policy: Policy, name: str) -> SupportsChoices:
+    if not isinstance(policy, SupportsChoices):
+        raise UsageError(
+            f"{name!r} needs a policy that tells log-probabilities: a checkpoint, or TokenPolicy over vLLM"
+        )
+    return policy
