@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from math import exp
+from math import exp, log
 
 import pytest
 
@@ -13,7 +13,7 @@ from wanderlust.policies.base import SupportsChoices
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.scripted import Scripted
 from wanderlust.policies.token_policy import TokenPolicy
-from wanderlust.rubrics.choice_judge import BLANK, ChoiceJudge
+from wanderlust.rubrics.choice_judge import ChoiceJudge
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant, user
 
@@ -55,12 +55,19 @@ def test_the_score_is_the_mean_of_the_verdicts_under_their_probabilities():
     assert found.note.startswith("a 0.")
 
 
-def test_a_calibrated_judge_says_nothing_about_the_blank_prompt():
-    judge = ChoiceJudge(policy(), "{completion}", verdicts={"a": 1.0, "b": 0.0}, calibrated=True)
-    assert judged(judge, completion=BLANK).value == pytest.approx(0.5)
-    plain = ChoiceJudge(policy(), "{completion}", verdicts={"a": 1.0, "b": 0.0})
-    assert judged(plain, completion=BLANK).value != pytest.approx(0.5, abs=1e-4)
-    assert judged(judge.asking(policy(1)), completion=BLANK).value == pytest.approx(0.5)
+def test_a_calibrated_judge_says_nothing_about_what_it_was_calibrated_on():
+    verdicts, blank = {"a": 1.0, "b": 0.0}, [{"completion": "abcd"}]
+    judge = ChoiceJudge(policy(), "{completion}", verdicts=verdicts, calibration=blank)
+    assert judged(judge, completion="abcd").value == pytest.approx(0.5)
+    plain = ChoiceJudge(policy(), "{completion}", verdicts=verdicts)
+    assert judged(plain, completion="abcd").value != pytest.approx(0.5, abs=1e-4)
+    assert judged(judge.asking(policy(1)), completion="abcd").value == pytest.approx(0.5)
+    texts = [{"completion": text} for text in ("a", "bb", "cda", "dddb")]
+    usual = ChoiceJudge(policy(), "{completion}", verdicts=verdicts, calibration=texts)
+    odds = [judged(usual, **fields).value for fields in texts]
+    assert sum(log(one / (1 - one)) for one in odds) == pytest.approx(0, abs=1e-4)
+    with pytest.raises(UsageError, match="needs completion"):
+        ChoiceJudge(policy(), "{completion}", verdicts=verdicts, calibration=[{}])
 
 
 def test_it_is_a_part_of_a_rubric():

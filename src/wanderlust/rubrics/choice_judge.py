@@ -5,7 +5,7 @@ So a small model can judge that writes no readable verdicts, and a verdict costs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from math import exp, fsum
 from typing import Any
@@ -25,18 +25,17 @@ Given answer: {completion}
 
 Is the given answer right? Answer with Yes or No."""
 """The default question to a judge."""
-BLANK = "N/A"
-"""What stands in every field of the blank prompt of a calibrated judge."""
 
 
 class ChoiceJudge:
     """A part of a rubric: the mean of the verdicts' scores, each weighted by its probability as the answer.
 
     Probabilities are those of the model at temperature 1, normalised over the verdicts. Nothing is drawn, so the same
-    prompt has the same score. With `calibrated`, what the model says to the prompt with BLANK in every field is
-    subtracted first, so that a judge that says yes to everything is not believed (contextual calibration, arXiv
-    2102.09690). Metrics of a rollout: `mass`, the probability of all verdicts together, which is low where the model
-    would rather say something else, and `certainty`, that of the likeliest one among them.
+    prompt has the same score. `calibration` has the fields of some prompts whose mean log-probabilities are subtracted
+    first, so that a judge that says yes to everything is not believed: typical ones without labels (batch calibration,
+    arXiv 2309.17249), or a single one with "N/A" in its fields (contextual calibration, arXiv 2102.09690). Metrics of a
+    rollout: `mass`, the probability of all verdicts together, which is low where the model would rather say something
+    else, and `certainty`, that of the likeliest one among them.
 
     The policy is a checkpoint, or a `TokenPolicy` over vLLM. One that fails is a RubricFailure, and never a score.
 
@@ -54,40 +53,41 @@ class ChoiceJudge:
         *,
         verdicts: Mapping[str, float] = YES_NO,
         instructions: str = "",
-        calibrated: bool = False,
+        calibration: Sequence[Mapping[str, Any]] = (),
         name: str = "judge",
     ):
         """`verdicts` are texts with their scores, from 0 to 1; `instructions` are the system message.
 
-        Raises UsageError for a policy that tells no probabilities, for fewer than two verdicts, and for one that
-        another begins with.
+        Raises UsageError for a policy that tells no probabilities, for fewer than two verdicts, for one that another
+        begins with, and for a calibration without the template's fields.
         """
         texts = [*verdicts]
         if len(texts) < 2 or not all(0 <= score <= 1 for score in verdicts.values()):
             raise UsageError(f"{name!r} needs two verdicts or more, with scores from 0 to 1, not {dict(verdicts)}")
         if clash := [(a, b) for a in texts for b in texts if not a or (a != b and b.startswith(a))]:
             raise UsageError(f"the verdict {clash[0][1]!r} of {name!r} begins with {clash[0][0]!r}")
-        self.name, self.verdicts, self.calibrated = name, dict(verdicts), calibrated
+        self.name, self.verdicts, self.calibration = name, dict(verdicts), tuple(calibration)
         self._instructions = instructions
         self._template = JudgeTemplate(template, name=name)
         self.__signature__ = self._template.signature
+        if any({*self._template.fields} - {*fields} for fields in self.calibration):
+            raise UsageError(f"each prompt of the calibration of {name!r} needs {', '.join(self._template.fields)}")
         self.policy = _scoring(policy, name)
-        self._blank: list[float] | None = None
+        self._usual: list[float] | None = None
 
     def asking(self, policy: Policy) -> ChoiceJudge:
         """The same judge by another policy."""
         other = copy(self)
-        other.policy, other._blank = _scoring(policy, self.name), None
+        other.policy, other._usual = _scoring(policy, self.name), None
         return other
 
     async def __call__(self, **fields: Any) -> RewardResult:
         """Judge the fields. Raises RubricFailure when the policy fails."""
         (told,) = await gather_values([self._logprobs(fields)])
-        weights = told
-        if self.calibrated:
-            if self._blank is None:
-                self._blank = await self._logprobs(dict.fromkeys(self._template.fields, BLANK))
-            weights = [one - blank for one, blank in zip(told, self._blank, strict=True)]
+        if self._usual is None:
+            rows = [await self._logprobs(one) for one in self.calibration] or [[0.0] * len(told)]
+            self._usual = [fsum(column) / len(rows) for column in zip(*rows, strict=True)]
+        weights = [one - usual for one, usual in zip(told, self._usual, strict=True)]
         most = max(weights)
         shares = [exp(one - most) for one in weights]
         total = fsum(shares)
