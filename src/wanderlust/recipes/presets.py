@@ -98,12 +98,11 @@ REPAIRS = TrainConfig(
 """One-line repairs of functions of three numbers, from the results of unit tests alone."""
 
 INBOX = TrainConfig(
-    env="wanderlust.environments.inbox.brief:BriefInbox,inboxes=64,hallucination=0.1,turns=0.05",
+    env="wanderlust.environments.inbox.brief:BriefInbox,hallucination=0.1,turns=0.05",
     policy="fresh",
-    sft_episodes=24000,
+    sft_episodes=12000,
     sft_steps=2400,
     sft_batch=16,
-    sft_context_weight=0.03,
     fresh_width=96,
     fresh_layers=3,
     algorithm="dr-grpo",

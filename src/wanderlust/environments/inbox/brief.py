@@ -231,19 +231,19 @@ BRIEF_VALUES: Mapping[str, re.Pattern[str]] = {
 class TeacherHabits:
     """How often the teacher does what is right."""
 
-    synonym: float = 0.95
+    synonym: float = 0.9
     """Searches for a word of the topic rather than for another one."""
-    sender: float = 0.97
+    sender: float = 0.95
     """Names the person in the search."""
-    newest: float = 0.7
+    newest: float = 0.55
     """Reads the newest mail that it has not read yet rather than any."""
-    patience: float = 0.95
+    patience: float = 0.85
     """Goes on when a search finds nothing, or a mail has no value."""
-    list_on: float = 0.8
+    list_on: float = 0.6
     """Asks for more hits when those of the list were read."""
-    hop: float = 0.95
+    hop: float = 0.9
     """Goes on to the person who was named."""
-    add: float = 0.95
+    add: float = 0.9
     """Adds amounts up rather than giving the first one."""
 
 
