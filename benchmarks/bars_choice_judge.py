@@ -36,6 +36,18 @@ class LabelledTask:
     name: str
     question: str
     make: Callable[[Random, bool], str]
+    words: tuple[str, str] = ("Yes", "No")
+
+    @property
+    def template(self) -> str:
+        """The judge's prompt."""
+        return f"Text: {{completion}}\n\n{self.question} Answer with {self.words[0]} or {self.words[1]}."
+
+    def read(self, answer: str) -> float | None:
+        """The verdict of an answer in words."""
+        word = answer.strip().lower()
+        said = [word.startswith(one.lower()) for one in self.words]
+        return float(said[0]) if any(said) else None
 
     def texts(self) -> list[tuple[str, bool]]:
         """As many with each label, always the same; the last CALIBRATION of them are for calibration."""
@@ -60,7 +72,13 @@ def total(rng: Random, label: bool) -> str:
 
 
 TASKS = (
-    LabelledTask(name="praise or blame", question="Is this a positive review?", make=opinion),
+    LabelledTask(
+        name="praise or blame",
+        question="Is this review positive or negative?",
+        make=opinion,
+        words=("Positive", "Negative"),
+    ),
+    LabelledTask(name="praise or not", question="Is this a positive review?", make=opinion),
     LabelledTask(name="food or not", question="Is this text about food?", make=thing),
     LabelledTask(name="right or wrong sum", question="Is this sum right?", make=total),
 )
@@ -99,13 +117,13 @@ def bars() -> Iterator[Bar]:
     model, tokenizer = load_pretrained(fetch_smollm2())
     policy = LocalPolicy.of(model, tokenizer, SamplingOptions(max_tokens=8, temperature=0), seed=0)
     for number, task in enumerate(TASKS):
-        template = f"{{completion}}\n\n{task.question} Answer with Yes or No."
+        template, choices = task.template, {task.words[0]: 1.0, task.words[1]: 0.0}
         texts, labels = zip(*task.texts()[:COUNT], strict=True)
         without_labels = [{"completion": text} for text, _ in task.texts()[COUNT:]]
         judges: dict[str, Judge | ChoiceJudge] = {
-            "calibrated": ChoiceJudge(policy, template, calibration=without_labels),
-            "not calibrated": ChoiceJudge(policy, template),
-            "written": Judge(policy, template, scale="yes/no", options=JudgeOptions(attempts=1)),
+            "calibrated": ChoiceJudge(policy, template, verdicts=choices, calibration=without_labels),
+            "not calibrated": ChoiceJudge(policy, template, verdicts=choices),
+            "written": Judge(policy, template, options=JudgeOptions(attempts=1, read=task.read)),
         }
         kappas, yes, unread = {}, {}, 0
         for name, judge in judges.items():
@@ -115,7 +133,7 @@ def bars() -> Iterator[Bar]:
             kappas[name], yes[name] = kappa(found, labels), sum(found)
         note = (
             f"{COUNT} texts; not calibrated {kappas['not calibrated']:.2f}, written {kappas['written']:.2f} "
-            f"({unread} unreadable); yes said {yes['calibrated']}, {yes['not calibrated']} and {yes['written']} times"
+            f"({unread} unreadable); {task.words[0]} said {', '.join(map(str, yes.values()))} times"
         )
         promised = number == 0
         yield Bar(
