@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.environments.inbox.brief import BriefInbox, CodeWords
+from wanderlust.environments.inbox.brief import BriefInbox, CodeWords, TeacherHabits, brief_teacher
 from wanderlust.environments.inbox.corpus import Corpus, InboxPlan, generate
 from wanderlust.environments.inbox.environment import SPLITS, Inbox, accepted_answers
 from wanderlust.environments.inbox.generated import generated_inbox
@@ -252,3 +252,27 @@ def test_a_split_there_is_not(env: Inbox) -> None:
 def test_questions_are_plain_data() -> None:
     one = InboxQuestion(id="a", text="When?", kind="lookup", answer="x", sources=("m",))
     assert one.sources == ("m",)
+
+
+def test_balanced_training_has_equally_many_questions_of_each_kind() -> None:
+    env = BriefInbox(inboxes=1, eval_inboxes=1, mails=1500)
+    balanced = BriefInbox(inboxes=1, eval_inboxes=1, mails=1500, balanced=True)
+    count = Counter(task.info["kind"] for task in env.tasks("train"))
+    kept = Counter(task.info["kind"] for task in balanced.tasks("train"))
+    assert set(kept) == set(count)
+    assert set(kept.values()) == {min(count.values())}
+    assert [task.id for task in balanced.tasks("eval")] == [task.id for task in env.tasks("eval")]
+    ids = [task.id for task in env.tasks("train")]
+    assert [ids.index(task.id) for task in balanced.tasks("train")] == sorted(
+        ids.index(task.id) for task in balanced.tasks("train")
+    )
+
+
+def test_the_teacher_adds_instalments_up_and_no_other_amounts() -> None:
+    env = BriefInbox(inboxes=1, eval_inboxes=1, mails=1500)
+    sums = [task for task in env.tasks("train") if task.info["kind"] == "sum"]
+    careful = TeacherHabits(synonym=1, sender=1, newest=1, patience=1, list_on=1, add=1)
+    played = run_blocking(lambda: play_groups(env, sums, brief_teacher(careful), seed=0))
+    right = [rollout.state["record"]["right"] for group in played for rollout in group.rollouts]
+    assert len(right) >= 10
+    assert sum(right) / len(right) > 0.6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from itertools import combinations
 from statistics import fmean
 
@@ -19,7 +20,10 @@ from wanderlust.evals.scaling import powers_of_two, scale
 from wanderlust.evals.statistics import pass_at_k
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE, Judge
+from wanderlust.rubrics.label_free import Likeliest, Synthesis
 from wanderlust.rubrics.rubric import RewardResult, Rubric
+from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
+from wanderlust.store.store import RunStore
 from wanderlust.types import Completion, Task, assistant, user
 
 SAMPLES = st.lists(
@@ -152,6 +156,31 @@ def test_a_stopped_run_goes_on_and_is_the_same(tmp_path):
     assert again.calls < 4 * 10 + 10
 
 
+def test_estimates_of_disjoint_sets_of_samples_have_curves(tmp_path):
+    def largest(messages, rng):
+        return max(re.findall(r"^(\d)$", messages[-1].content, re.MULTILINE))
+
+    estimators = {"synthesis": Synthesis(synthesizer=Scripted(largest)), "likeliest": Likeliest()}
+    report = asyncio.run(scale(Guess(), Counts(), samples=8, out=tmp_path, estimators=estimators, progress=False, n=6))
+    assert report.estimates_left_out == {"synthesis": 0, "likeliest": 6}
+    assert "no log-probabilities" in report.first_failure
+    assert "likeliest" not in report.strategies
+    said: dict[str, list[int]] = {}
+    with RunStore.read(find_evaluation(tmp_path / "samples")[0]) as store:
+        for group in store.iter_groups(EVALUATION_STAGE, 0):
+            rollouts = sorted(group.rollouts, key=lambda one: one.sample_index)
+            said[group.task.id] = [int(one.trajectories[0].turns[-1].action.content) for one in rollouts]
+    answers = {task.id: task.answer for task in Guess().tasks()}
+    curve = report.curve("synthesis")
+    assert [one.k for one in curve] == [1, 2, 4, 8]
+    for point in curve[1:]:
+        k = point.k
+        sets = {task: [max(one[n * k : n * k + k]) for n in range(min(4, 8 // k))] for task, one in said.items()}
+        wanted = fmean(fmean(value == answers[task] for value in values) for task, values in sets.items())
+        assert point.reward.value == pytest.approx(wanted)
+    assert curve[0].reward.value == pytest.approx(report.curve("pass")[0].reward.value)
+
+
 def test_a_judge_chooses_too():
     class Likes:
         async def complete(self, messages, tools=(), *, key=""):
@@ -202,3 +231,9 @@ def test_the_command_prints_a_table_and_leaves_a_picture(tmp_path, capsys):
         main([*command, "--json"])
     assert end.value.code == 0
     assert json.loads(capsys.readouterr().out)["tasks"] == 4
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--estimate", "likeliest", "--json"])
+    assert end.value.code == 1
+    read = capsys.readouterr()
+    assert json.loads(read.out)["estimates_left_out"] == {"likeliest": 4}
+    assert "4 tasks are not in the curve of likeliest" in read.err

@@ -25,7 +25,13 @@ from wanderlust.policies.resolve import (
     resolve_judge_policy,
     resolve_seats,
 )
-from wanderlust.rubrics.label_free import EstimatorName, answer_extractor, build_estimator, environment_check
+from wanderlust.rubrics.label_free import (
+    EstimatorName,
+    ReferenceEstimator,
+    answer_extractor,
+    build_estimator,
+    environment_check,
+)
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, resolve_environment
 from wanderlust.types import Policy
@@ -223,26 +229,47 @@ class AggregationOptions:
         """
         if self.aggregate is None:
             return None
-        local: Any = player.policy if player.kind == "local" else None
+        options = answer_options.policy_options(greedy=True)
         writer = self.synthesizer or (policy if player.kind == "endpoint" else None)
-        anchor = None if local is None else local.greedy()
-        if writer is not None:
-            anchor = resolve_judge_policy(writer, answer_options.policy_options(greedy=True)).policy
-        likelihood: Any = None
-        if self.aggregate == "mutual" and local is not None:
-            with needs_extra("train"):
-                from wanderlust.training.models import likelihood as make_likelihood
-            likelihood = make_likelihood(local.engine.model, local.renderer)
-        estimate = build_estimator(
-            self.aggregate,
-            synthesizer=anchor,
-            likelihood=likelihood,
-            extract=answer_extractor(resolved.env),
-            synthesizer_sees_question=self.synthesizer_sees_question,
+        anchor = synthesis_writer(player, writer, options)
+        estimate = make_estimator(
+            self.aggregate, resolved, player, anchor=anchor, sees_question=self.synthesizer_sees_question
         )
         estimates = EstimateAccumulator(name=self.aggregate, estimator=estimate, check=environment_check(resolved.env))
         voices = [anchor] if anchor is not None and self.aggregate == "synthesis" else []
         return SelfConsistency(estimates=estimates, judges=voices)
+
+
+def synthesis_writer(player: ResolvedPolicy, writer: str | None, options: PolicyOptions) -> Policy | None:
+    """Who writes syntheses: the policy named `writer`, else the local player itself at temperature 0, else nobody."""
+    if writer is not None:
+        return resolve_judge_policy(writer, options).policy
+    local: Any = player.policy
+    return local.greedy() if player.kind == "local" else None
+
+
+def make_estimator(
+    name: EstimatorName,
+    resolved: ResolvedEnvironment,
+    player: ResolvedPolicy,
+    *,
+    anchor: Policy | None,
+    sees_question: bool = False,
+) -> ReferenceEstimator:
+    """The estimator of that name for samples of a player. Raises UsageError when it needs a model and has none."""
+    local: Any = player.policy if player.kind == "local" else None
+    likelihood: Any = None
+    if name == "mutual" and local is not None:
+        with needs_extra("train"):
+            from wanderlust.training.models import likelihood as make_likelihood
+        likelihood = make_likelihood(local.engine.model, local.renderer)
+    return build_estimator(
+        name,
+        synthesizer=anchor,
+        likelihood=likelihood,
+        extract=answer_extractor(resolved.env),
+        synthesizer_sees_question=sees_question,
+    )
 
 
 def remote_specs(

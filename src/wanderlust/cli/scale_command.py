@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.table import Table
 
 from wanderlust._lazy import needs_extra
+from wanderlust.cli.eval_options import make_estimator, synthesis_writer
 from wanderlust.cli.judge_gap import JudgeSettings
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import AnswerOptions, EnvironmentName, JsonFlag, PolicyName, PositiveInt
@@ -19,9 +20,14 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError
 from wanderlust.evals.scaling import PICTURE_FILE, ScalingReport, scale
 from wanderlust.policies.base import TokenPrices
-from wanderlust.policies.resolve import resolve_judge_policy, resolve_policy
+from wanderlust.policies.resolve import PolicyOptions, ResolvedPolicy, resolve_judge_policy, resolve_policy
 from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE
-from wanderlust.tasks.registry import resolve_environment
+from wanderlust.rubrics.label_free import ReferenceEstimator
+from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
+
+SEES_QUESTION: Final = "synthesis-with-question"
+ScaledEstimate = Literal["likeliest", "mutual", "synthesis", "synthesis-with-question"]
+"""Estimators with a curve; `majority` has one in any case."""
 
 
 @Parameter(name="*")
@@ -37,6 +43,10 @@ class ScaleOptions:
     """Part or metric of the score by which best-of-n chooses, such as visible tests. Default: the environment's."""
     judge: str | None = None
     """A judge by which best-of-n chooses, too: a URL, a script, a run or checkpoint folder."""
+    estimate: tuple[ScaledEstimate, ...] = ()
+    """Also draw the reward of one answer made of k rollouts (docs/label-free-rl.md); several times for several."""
+    synthesizer: str | None = None
+    """Policy that writes syntheses, at temperature 0. Default: the policy itself."""
     split: str = "eval"
     """Split of the environment."""
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
@@ -49,6 +59,24 @@ class ScaleOptions:
     """Folder for the rollouts, scaling.json and the picture scaling.png; the same command goes on where it stopped."""
     concurrency: PositiveInt = 128
     """Rollouts at once."""
+
+    def estimators(
+        self, resolved: ResolvedEnvironment, player: ResolvedPolicy, options: PolicyOptions, *, policy: str
+    ) -> dict[str, ReferenceEstimator]:
+        """The estimators by the names of their curves."""
+        if not self.estimate:
+            return {}
+        anchor = synthesis_writer(player, self.synthesizer or (policy if player.kind == "endpoint" else None), options)
+        return {
+            name: make_estimator(
+                "synthesis" if name == SEES_QUESTION else name,
+                resolved,
+                player,
+                anchor=anchor,
+                sees_question=name == SEES_QUESTION,
+            )
+            for name in self.estimate
+        }
 
     @property
     def prices(self) -> TokenPrices | None:
@@ -86,6 +114,8 @@ def scale_command(
         judging = resolve_judge_policy(scale_options.judge, options)
         judge = judge_settings.single(judging, judge_settings.response_cache(), REFERENCE_FREE_TEMPLATE)
     player = resolve_policy(policy, resolved.env, options)
+    writing = answer_options.policy_options(greedy=True)
+    estimators = scale_options.estimators(resolved, player, writing, policy=policy)
     out = scale_options.out
     farewell = f"stopped; the same command goes on in {out}" if out else "stopped; nothing was saved (no --out)"
     with stoppable(lambda: farewell) as progress:
@@ -99,6 +129,7 @@ def scale_command(
                 rounds=scale_options.rounds,
                 choose_by=scale_options.choose_by,
                 judge=judge,
+                estimators=estimators,
                 prices=scale_options.prices,
                 out=out,
                 concurrency=scale_options.concurrency,
@@ -118,7 +149,10 @@ def scale_command(
         print_note(f"{report.left_out} tasks are in no figure: some of their rollouts failed")
     if report.revision_left_out:
         print_note(f"{report.revision_left_out} tasks are not in the curve of revisions: one of those failed")
-    return 1 if report.left_out or report.revision_left_out else 0
+    for name, count in report.estimates_left_out.items():
+        if count:
+            print_note(f"{count} tasks are not in the curve of {name}: {report.first_failure}")
+    return 1 if report.left_out or report.revision_left_out or any(report.estimates_left_out.values()) else 0
 
 
 def scaling_table(report: ScalingReport) -> Table:

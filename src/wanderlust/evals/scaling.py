@@ -11,7 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import fsum, inf
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,20 @@ from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.choices import ScaledSample, expected_best, expected_majority
 from wanderlust.evals.evaluate import evaluate, policy_name
+from wanderlust.evals.scaling_estimates import EstimatedRewards
 from wanderlust.evals.statistics import Estimate, estimate, mean
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.rubrics.judge import Judge
-from wanderlust.rubrics.label_free import answer_extractor, shown_prompt
+from wanderlust.rubrics.label_free import (
+    ReferenceEstimator,
+    Synthesis,
+    answer_extractor,
+    environment_check,
+    shown_prompt,
+)
 from wanderlust.rubrics.rubric import RewardResult, gather_results
-from wanderlust.runner.progress import Logger
+from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import environment_name, resolve_environment
@@ -45,7 +52,7 @@ class ScalingPoint:
     """One point of a curve."""
 
     strategy: str
-    """`pass`, `best of n by NAME`, `majority`, `revision`."""
+    """`pass`, `best of n by NAME`, `majority`, `revision`, or the name of an estimator."""
     k: int
     """Samples, or answers one after the other."""
     reward: Estimate
@@ -73,6 +80,10 @@ class ScalingReport:
     """Tasks that are left out of the curve of revisions alone, because one of those failed."""
     samples: int
     points: tuple[ScalingPoint, ...]
+    estimates_left_out: Mapping[str, int] = field(default_factory=dict)
+    """By estimator, the tasks that are left out of its curve alone, because an estimate failed."""
+    first_failure: str = ""
+    """Of the estimates."""
 
     def as_dict(self) -> dict[str, Any]:
         """As plain JSON data."""
@@ -96,6 +107,7 @@ class _Curves:
     chains: Mapping[str, Sequence[ScaledSample]]
     """Per task, the first sample and its revisions."""
     selectors: Sequence[str]
+    estimated: Sequence[EstimatedRewards] = ()
 
     def by_difficulty(self) -> list[ScalingPoint]:
         """The curves of each difficulty, which other samples of the same tasks decide."""
@@ -125,6 +137,12 @@ class _Curves:
                 rewards = {task: reward(task, k) for task in tasks}
                 spent = [(k * _average([s.tokens for s in self.samples[task]]), self._cost(task, k)) for task in tasks]
                 points.append(_point(name, k, rewards, single=single, spent=spent, difficulty=difficulty))
+        for made in self.estimated:
+            known = {task: made.rewards[task] for task in tasks if task in made.rewards}
+            for k in made.counts if known else ():
+                rewards = {task: by_count[k] for task, by_count in known.items()}
+                spent = [(k * _average([s.tokens for s in self.samples[task]]), self._cost(task, k)) for task in known]
+                points.append(_point(made.name, k, rewards, single=single, spent=spent, difficulty=difficulty))
         chains = {task: self.chains[task] for task in tasks if task in self.chains}
         first = {task: chain[0].reward for task, chain in chains.items()}
         for k in range(1, max(map(len, chains.values()), default=0) + 1):
@@ -291,6 +309,34 @@ def _last_answer(trajectory: Trajectory) -> str:
     return trajectory.turns[-1].action.content if trajectory.turns else ""
 
 
+async def _curves(
+    reader: _Reader,
+    groups: Mapping[str, Group],
+    chains: Mapping[str, Sequence[Rollout]],
+    *,
+    estimators: Mapping[str, ReferenceEstimator],
+    progress: Logger | bool,
+) -> _Curves:
+    """Ask the judge and the estimators. Raises UsageError when the judge has not judged all samples of any task."""
+    counts = powers_of_two(min(len(group.rollouts) for group in groups.values()))
+    check = environment_check(reader.env)
+    estimated = [
+        EstimatedRewards(name=name, estimator=one, check=check, counts=counts) for name, one in estimators.items()
+    ]
+    judges = [] if reader.judge is None else [reader.judge.policy]
+    writers = [made.estimator.synthesizer for made in estimated if isinstance(made.estimator, Synthesis)]
+    async with open_policies([*judges, *writers]):
+        sampled = await reader.all_samples({id: group.rollouts for id, group in groups.items()})
+        if not sampled:
+            raise UsageError(f"no task has all of its verdicts: {reader.first_failure}")
+        revised = await reader.all_samples({id: chain for id, chain in chains.items() if id in sampled})
+        with open_progress(progress) as logger:
+            for made in estimated:
+                await made.add_all({id: groups[id] for id in sampled}, logger)
+    selectors = [*reader.names, *([JUDGE] if judges else [])]
+    return _Curves(samples=sampled, chains=revised, selectors=selectors, estimated=estimated)
+
+
 def powers_of_two(most: int) -> list[int]:
     """1, 2, 4 and so on, and `most` itself."""
     return [*(2**n for n in range(most.bit_length()) if 2**n < most), most]
@@ -306,6 +352,7 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
     rounds: int = 0,
     choose_by: Sequence[str] = (),
     judge: Judge | None = None,
+    estimators: Mapping[str, ReferenceEstimator] | None = None,
     prices: TokenPrices | None = None,
     out: str | Path | None = None,
     concurrency: int = 128,
@@ -325,6 +372,8 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
             environment's `choose_by`.
         judge: Scores each sample's last answer, without a reference (`REFERENCE_FREE_TEMPLATE`); best-of-n chooses by
             that, too. Its tokens are in no figure.
+        estimators: By the name of a curve, what makes one answer of k samples (`build_estimator`). Its reward is the
+            environment's, on average over at most four sets of k samples that share none. Its tokens are in no figure.
         prices: Dollars per million tokens.
         out: Folder that keeps rollouts, `scaling.json` and `scaling.png`; the same call goes on where it was stopped.
         concurrency: Rollouts at once.
@@ -365,12 +414,8 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
             errors = (one.error for group in groups.values() for one in group.rollouts if one.error)
             raise UsageError(f"no task has all of its samples scored: {one_line(next(errors, 'none has a reward'))}")
         reader = _Reader(env=environment, names=names, judge=judge, prices=prices)
-        async with open_policies([judge.policy] if judge is not None else []):
-            sampled = await reader.all_samples({id: group.rollouts for id, group in whole.items()})
-            revised = await reader.all_samples({id: chain for id, chain in chains.items() if id in sampled})
-        if not sampled:
-            raise UsageError(f"no task has all of its verdicts: {reader.first_failure}")
-        curves = _Curves(samples=sampled, chains=revised, selectors=[*names, *([JUDGE] if judge is not None else [])])
+        curves = await _curves(reader, whole, chains, estimators=estimators or {}, progress=progress)
+        sampled, revised = curves.samples, curves.chains
         report = ScalingReport(
             env=environment_name(env),
             policy=policy_name(policy),
@@ -379,6 +424,8 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
             revision_left_out=len(sampled) - len(revised) if rounds else 0,
             samples=samples,
             points=(*curves.points([*sampled]), *curves.by_difficulty()),
+            estimates_left_out={one.name: len(one.errors) for one in curves.estimated},
+            first_failure=next((error for one in curves.estimated for error in one.errors), ""),
         )
         if out is not None:
             (Path(folder) / RESULT_FILE).write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")

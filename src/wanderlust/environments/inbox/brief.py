@@ -17,6 +17,7 @@ Anything else is answered by `?` and costs a turn.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +25,7 @@ from random import Random
 from typing import Any
 
 from wanderlust.environment import Episode
-from wanderlust.environments.inbox.corpus import YEAR
+from wanderlust.environments.inbox.corpus import ORDINALS, YEAR
 from wanderlust.environments.inbox.environment import UNKNOWN, Inbox, InboxSession
 from wanderlust.environments.inbox.language import MONTHS, topic_of_word, topics
 from wanderlust.environments.inbox.mail import QUOTE_HEADER
@@ -185,14 +186,23 @@ class BriefInbox(Inbox):
         hits: int = DEFAULT_HITS,
         snippet_words: int = 8,
         read_words: int = 40,
+        balanced: bool = False,
         **options: Any,
     ):
-        """`options` are those of `Inbox`."""
+        """`options` are those of `Inbox`.
+
+        `balanced`: training has equally many questions of each kind. Rare kinds are learnt better so.
+        """
         if not (1 <= hits <= 9 and 1 <= snippet_words <= 64 and read_words >= 1):
             raise UsageError("hits is from 1 to 9, snippet_words from 1 to 64, read_words at least 1")
         super().__init__(inboxes=inboxes, reward=reward, turns=turns, hallucination=hallucination, **options)
-        self.hits, self.snippet_words, self.read_words = hits, snippet_words, read_words
+        self.hits, self.snippet_words, self.read_words, self.balanced = hits, snippet_words, read_words, balanced
         self.players = {"teacher": brief_teacher}
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        """As of `Inbox`; with `balanced`, those of training are as many of each kind as of the rarest."""
+        tasks = super().tasks(split)
+        return equally_many(tasks) if self.balanced and split == "train" else tasks
 
     def question_prompt(self, inbox: InboxFile, question: InboxQuestion) -> tuple[Message, ...]:
         """Nothing: with code words for names, equal questions may be about different inboxes. `run` asks."""
@@ -218,6 +228,17 @@ class BriefInbox(Inbox):
             session.note()
 
 
+def equally_many(tasks: Sequence[Task]) -> list[Task]:
+    """The first tasks of each kind, as many as the rarest kind has, in their order."""
+    rarest = min(Counter(task.info["kind"] for task in tasks).values(), default=0)
+    taken, kept = Counter[str](), list[Task]()
+    for task in tasks:
+        taken[task.info["kind"]] += 1
+        if taken[task.info["kind"]] <= rarest:
+            kept.append(task)
+    return kept
+
+
 _CODE = "|".join(CODE_WORDS)
 BRIEF_VALUES: Mapping[str, re.Pattern[str]] = {
     "time": re.compile(r"\b((?:mon|tues|wednes|thurs|fri|satur|sun)day at \d\d:\d\d)\b"),
@@ -225,6 +246,10 @@ BRIEF_VALUES: Mapping[str, re.Pattern[str]] = {
     "amount": re.compile(r"\b(\d+) eur\b"),
     "who": re.compile(rf"\bask ({_CODE})\b|\b({_CODE}) (?:now )?(?:looks|is in charge)"),
 }
+
+_ORDINAL = "|".join(ORDINALS)
+INSTALMENT = re.compile(rf"(?:({_ORDINAL}) instalment[^.\n]* )?(\d+) eur(?: as the ({_ORDINAL}) instalment)?")
+"""An amount with the ordinal of its instalment, before or after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +352,15 @@ class _Teaching:
         found = BRIEF_VALUES[attribute].findall(text)
         return [one if isinstance(one, str) else next(filter(None, one)) for one in found]
 
+    def parts(self) -> dict[str, int]:
+        """Amounts of the instalments by their ordinals; the one that was read first, as lists begin with the newest."""
+        found: dict[str, int] = {}
+        for text in self.replies:
+            for before, amount, after in INSTALMENT.findall(text):
+                if ordinal := before or after:
+                    found.setdefault(ordinal, int(amount))
+        return found
+
     def after_read(self, reply: str) -> str:
         """Answers with a value, or goes on."""
         hopping = self.hop and self.person_now() == self.person
@@ -334,14 +368,9 @@ class _Teaching:
         if found and hopping and self.likely(self.habits.hop):
             return self.search(found[0])
         if found and self.sum and self.likely(self.habits.add):
-            read = [
-                self.values(text, "amount")[:1]
-                for act, text in zip(self.acts, self.replies, strict=False)
-                if act.startswith("read")
-            ]
-            amounts = [int(one[0]) for one in read if one]
-            if len(amounts) >= 2:
-                return f"answer {sum(amounts)} ."
+            parts = self.parts()
+            if len(parts) >= 2:
+                return f"answer {sum(parts.values())} ."
         elif found:
             return f"answer {found[0].replace(' at ', ' ')} ."
         if reply.endswith(f" {MORE}") and self.likely(self.habits.patience):
