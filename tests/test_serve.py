@@ -138,7 +138,11 @@ REFUSED = [
     ({"messages": ASK, "presence_penalty": 1.5}, 400, "presence_penalty is not to be had"),
     ({"messages": ASK, "logprobs": True, "top_logprobs": 5}, 400, "only those of the sampled tokens"),
     ({"messages": ASK, "tools": [LOOK], "tool_choice": "required"}, 400, "tool_choice"),
-    ({"messages": ASK, "response_format": {"type": "json_object"}}, 400, "response_format"),
+    (
+        {"messages": ASK, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": 3}}}},
+        500,
+        "schema",
+    ),
     ({"messages": [{"role": "user", "content": "x" * 9000}]}, 400, "tokens and tiny reads"),
     ({"messages": 3}, 400, "messages"),
     ({"prompt": [0, 10**9]}, 400, "is no token id"),

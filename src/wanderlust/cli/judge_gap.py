@@ -80,7 +80,7 @@ class JudgeSettings:
     yes_no: bool = False
     """The template asks for yes or no in words, and is the whole prompt."""
     schema: bool = False
-    """Send the JSON schema of a verdict to the judge's endpoint, which must support `response_format`."""
+    """Hold the judge's answers to the JSON schema of a verdict; an endpoint must support `response_format`."""
 
     def __post_init__(self) -> None:
         if self.yes_no and (self.template is None or self.schema):

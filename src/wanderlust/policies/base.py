@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from wanderlust.errors import UsageError
 from wanderlust.types import Message
@@ -74,6 +75,8 @@ class SamplingOptions:
     """Texts that end an answer; they stay part of it."""
     thinking: ThinkingBudget | None = None
     """Bounds of the thinking, which a `TokenPolicy` keeps over any sampler."""
+    schema: str = ""
+    """A JSON schema, as text, that answers are held to; empty for none. For samplers with `takes_schema`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,17 @@ class SampledTokens:
     """`stop` or `length`."""
     version: int = 0
     """Version of the weights; where they changed meanwhile, the oldest."""
+
+
+def schema_of(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The JSON schema in a `response_format`, where it has one."""
+    schema = (response_format or {}).get("json_schema", {}).get("schema")
+    return schema if isinstance(schema, Mapping) else None
+
+
+def schema_text(response_format: Mapping[str, Any] | None) -> str:
+    """The same as text, as `SamplingOptions.schema` takes it; where any JSON object will do, that one's."""
+    return "" if response_format is None else json.dumps(schema_of(response_format) or {"type": "object"})
 
 
 OnTokens: TypeAlias = Callable[[Sequence[int], Sequence[float]], None]

@@ -13,8 +13,9 @@ import msgspec
 
 from wanderlust.errors import PolicyFailure, one_line
 from wanderlust.openai_types import content_parts
+from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
-from wanderlust.policies.native_endpoint import NativeEndpoint, schema_of, seed_of
+from wanderlust.policies.native_endpoint import NativeEndpoint, seed_of
 from wanderlust.types import (
     AnswerDetails,
     AnswerOptions,

@@ -98,9 +98,3 @@ def merge_fields(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str,
 def seed_of(draw: str) -> int:
     """A seed of 31 bits that depends on `draw` alone."""
     return int.from_bytes(sha256(draw.encode(errors="surrogatepass")).digest()[:4]) >> 1
-
-
-def schema_of(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The JSON schema in a `response_format`, where it has one."""
-    schema = (response_format or {}).get("json_schema", {}).get("schema")
-    return schema if isinstance(schema, Mapping) else None

@@ -53,6 +53,7 @@ class SGLang(VLLM):
     """
 
     kind = "SGLang"
+    takes_schema = False
 
     async def load_weights(self, folder: Path, *, version: int | None = None) -> int:
         """Have the server read all weights from the checkpoint in `folder`; returns their version, by default the next.

@@ -17,6 +17,7 @@ from wanderlust.policies.base import (
     ScoringSampler,
     ThinkingBudget,
     derive_key,
+    schema_text,
 )
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.streaming_text import StreamingText, first_stop
@@ -33,9 +34,9 @@ from wanderlust.types import (
 )
 
 NOT_SAMPLED = "not_sampled"
-"""Finish of an answer that the policy did not sample itself."""
+"""Finish of an answer that the policy did not sample itself, or not from all tokens."""
 HONOURED_OPTIONS = frozenset({"stop", "max_tokens", "logprobs"})
-"""Fields of AnswerOptions that sampling tokens can honour."""
+"""Fields of AnswerOptions that sampling tokens can honour; `response_format` where the sampler takes a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,10 @@ class TokenPolicy:
 
     def unsupported_option(self, options: AnswerOptions) -> str:
         """As in SupportsOptions: what the sampler does itself is honoured, and nothing is forced on the model."""
-        return next((name for name in options.changed if name not in HONOURED_OPTIONS), "")
+        honoured = HONOURED_OPTIONS
+        if getattr(self.sampler, "takes_schema", False) and self.sampling.thinking is None:
+            honoured = honoured | {"response_format"}
+        return next((name for name in options.changed if name not in honoured), "")
 
     async def complete_with_options(
         self,
@@ -190,7 +194,8 @@ class TokenPolicy:
         if forced.thinking:
             usage["reasoning_tokens"] = forced.thinking
         finish = "tool_calls" if message.tool_calls and sampled.finish == "stop" else sampled.finish
-        finish = NOT_SAMPLED if forced.written else finish  # no trainer may take written ids for its own draws
+        if forced.written or sampling.schema:  # no trainer may take such ids for free draws of the policy
+            finish = NOT_SAMPLED
         details = self._details(options, sampled)
         return Completion(message=message, finish=finish, tokens=tokens, usage=usage, details=details)
 
@@ -201,6 +206,8 @@ class TokenPolicy:
             sampling = replace(sampling, stop=(*sampling.stop, *options.stop))
         if options.max_tokens is not None and options.max_tokens < sampling.max_tokens:
             sampling = replace(sampling, max_tokens=options.max_tokens)
+        if options.response_format is not None:
+            sampling = replace(sampling, schema=schema_text(options.response_format))
         return sampling
 
     def _details(self, options: AnswerOptions, sampled: SampledTokens) -> AnswerDetails | None:

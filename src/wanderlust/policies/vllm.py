@@ -100,6 +100,7 @@ class VLLM(HttpConnection):
 
     kind = "vLLM"
     """The server's name in messages."""
+    takes_schema = True
 
     def __init__(
         self,
@@ -360,6 +361,9 @@ class VLLM(HttpConnection):
         }
         if sampling.stop:
             body |= {"stop": list(sampling.stop), "include_stop_str_in_output": True}
+        if sampling.schema:
+            form = {"name": "answer", "schema": msgspec.json.decode(sampling.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
         if self._ends:
             body["stop_token_ids"] = self._ends
         return msgspec.json.encode(body)

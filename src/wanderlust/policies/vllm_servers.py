@@ -77,6 +77,10 @@ class VLLMOptions:
         dtype = "float32" if self.hardware.precision == "fp32" else "bfloat16"
         words = [*shlex.split(self.command), str(model), "--host", "127.0.0.1", "--port", str(port)]
         words += ["--served-model-name", SERVED_NAME, "--dtype", dtype, "--max-num-seqs", str(self.concurrency)]
+        words += [
+            "--structured-outputs-config",
+            '{"disable_any_whitespace": true}',
+        ]  # or small models write it for ever
         if self.max_context:
             words += ["--max-model-len", str(self.max_context)]
         if self.lora_rank:
@@ -223,6 +227,11 @@ class VLLMServers:
             return client.sample(prompt, sampling, key=key, session=session)
 
         return await self._ask_a_server(draw, session=session, key=key)
+
+    @property
+    def takes_schema(self) -> bool:
+        """Whether all servers hold answers to a JSON schema."""
+        return all(server.client.takes_schema for server in self._servers)
 
     async def score(self, prompt: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
         """As `ScoringSampler` says; PolicyFailure as `sample`."""

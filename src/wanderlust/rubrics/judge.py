@@ -83,7 +83,7 @@ class JudgeOptions:
     """Wall-clock seconds for one answer."""
     prices: TokenPrices | None = None
     schema: bool = False
-    """Send the verdict's JSON schema (`response_format`) to an endpoint; servers without support refuse it."""
+    """Hold answers to the verdict's JSON schema (`response_format`); servers without support refuse it."""
     read: Callable[[str], float | None] | None = None
     """Reads the score, from 0 to 1, out of an answer in the judge's own form; None where there is none."""
 

@@ -19,7 +19,7 @@ def make_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int
     engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, max_rows=concurrency)
     return ServedModel(
         name=name,
-        sampler=LocalSampler(engine),
+        sampler=LocalSampler(engine, tokenizer),
         renderer=renderer,
         max_positions=engine.max_positions,
         vocabulary_size=int(model.config.vocab_size),

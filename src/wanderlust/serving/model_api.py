@@ -259,6 +259,8 @@ class ModelAPI:
         model = self.models.get(order.model or self._base.name)
         if model is None:
             raise UsageError(f"there is no model {one_line(order.model)!r}; there are {', '.join(self.models)}")
+        if order.sampling.schema and not getattr(model.sampler, "takes_schema", False):
+            raise UsageError(f"response_format: answers of {model.name} cannot be held to a form")
         if strange := set(order.stop_token_ids) - model.renderer.end_ids:
             raise UsageError(f"stop_token_ids: {min(strange)} does not end an answer of {model.name}: use `stop`")
         return model

@@ -14,7 +14,7 @@ import msgspec
 
 from wanderlust.errors import UsageError
 from wanderlust.openai_types import DeclaredTool, message_from_wire, parse_request, tool_from_wire
-from wanderlust.policies.base import SamplingOptions
+from wanderlust.policies.base import SamplingOptions, schema_text
 from wanderlust.policies.endpoint import PREFER_TOKEN_IDS
 from wanderlust.serving.dialect import read_stops, requested_format
 from wanderlust.types import Message
@@ -77,13 +77,13 @@ class _RequestFields(msgspec.Struct):
     top_logprobs: int | None = None
     return_token_ids: bool | None = None
     stop_token_ids: list[int] | None = None
+    response_format: dict[str, Any] | None = None
 
 
 class _Chat(_RequestFields, kw_only=True):
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    response_format: dict[str, Any] | None = None
 
 
 class _Text(_RequestFields, kw_only=True):
@@ -112,8 +112,6 @@ def parse_chat_completion_request(
         raise UsageError("a chat completion's request without messages")
     if fields.tool_choice not in (None, "auto", "none"):
         raise UsageError("tool_choice may be auto or none: nobody can be made to call a tool here")
-    if requested_format(fields.response_format) is not None:
-        raise UsageError("response_format: answers cannot be held to a form here")
     tools = [] if fields.tool_choice == "none" else [tool_from_wire(tool) for tool in fields.tools or ()]
     messages = [message_from_wire(message) for message in fields.messages]
     if any(message.images for message in messages):
@@ -172,6 +170,7 @@ def _sampling(fields: _RequestFields, default: SamplingOptions) -> SamplingOptio
         top_p=default.top_p if fields.top_p is None else fields.top_p,
         max_tokens=limits[0] if limits else default.max_tokens,
         stop=default.stop if fields.stop is None else read_stops(fields.stop),
+        schema=schema_text(requested_format(fields.response_format)),
     )
     if not (math.isfinite(sampling.temperature) and 0 <= sampling.temperature <= 100):
         raise UsageError(f"temperature: {sampling.temperature:g} is not between 0 and 100")

@@ -16,6 +16,7 @@ from torch import Tensor
 from wanderlust.errors import ContextFull, PolicyFailure, WanderlustError, boundary
 from wanderlust.policies.base import OnTokens, SamplingOptions
 from wanderlust.policies.local.device import memory_of
+from wanderlust.policies.local.grammar import TokenMatcher
 from wanderlust.policies.local.kv_cache import BatchedKVCache, KVCache, kv_cache_for
 from wanderlust.policies.local.rows import Context
 from wanderlust.policies.streaming_text import StopTexts
@@ -76,18 +77,21 @@ def uniforms(keys: list[int], counters: list[int]) -> Tensor:
     return torch.from_numpy((z >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def draw_tokens(logits: Tensor, u: Tensor, *, temperature: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
+def draw_tokens(
+    logits: Tensor, u: Tensor, *, temperature: Tensor, top_p: Tensor, allowed: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Draw tokens [B] from logits [B, V] and one uniform draw a row; returns them and their log-probabilities [B].
 
-    Log-probabilities are those of softmax(logits / temperature) before any top-p cut, which a trainer recomputes; at
-    temperature 0 those of softmax(logits).
+    Only tokens that are `allowed`, bool [B, V], are drawn. Log-probabilities are those of softmax(logits / temperature)
+    of all tokens before any top-p cut, which a trainer recomputes; at temperature 0 those of softmax(logits).
     """
     greedy = temperature == 0
     logprobs = torch.log_softmax(logits.float() / torch.where(greedy, 1.0, temperature)[:, None], -1)
+    likely = logprobs if allowed is None else torch.log_softmax(logprobs.masked_fill(~allowed, -torch.inf), -1)
     if bool(greedy.all()):
-        tokens = logprobs.argmax(-1)
+        tokens = likely.argmax(-1)
     else:
-        probabilities = logprobs.double().exp()
+        probabilities = likely.double().exp()
         if bool((top_p < 1).any()):
             ranked, order = probabilities.sort(-1, descending=True)
             before = ranked.cumsum(-1) - ranked
@@ -97,7 +101,7 @@ def draw_tokens(logits: Tensor, u: Tensor, *, temperature: Tensor, top_p: Tensor
         target = (u.to(sums.device) * sums[:, -1])[:, None]
         tokens = torch.searchsorted(sums, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
         if bool(greedy.any()):
-            tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
+            tokens = torch.where(greedy, likely.argmax(-1), tokens)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
 
@@ -127,6 +131,8 @@ class SamplingRequest:
     on_tokens: OnTokens | None = None
     """Receives the tokens so far after every pass."""
     stops: StopTexts | None = None
+    matcher: TokenMatcher | None = None
+    """Says which tokens may come next; None for all."""
 
 
 @dataclass(slots=True)
@@ -188,8 +194,9 @@ class Engine:
         key: int,
         speculator: NGramSpeculator | None = None,
         on_tokens: OnTokens | None = None,
+        matcher: TokenMatcher | None = None,
     ) -> SamplingRequest:
-        """Append `new` to the context and sample an answer; the context then ends in it.
+        """Append `new` to the context and sample an answer, of what `matcher` allows; the context then ends in it.
 
         Requests with the same `speculator` share its statistics, which changes the speed alone. Raises ContextFull
         when the context leaves no room for a token.
@@ -202,8 +209,9 @@ class Engine:
         self._idle.pop(context, None)
         done = asyncio.get_running_loop().create_future()
         stops = StopTexts(self.decode, sampling.stop) if sampling.stop else None
+        guesses = speculator or NGramSpeculator()
         request = SamplingRequest(
-            context, sampling, key, done, speculator or NGramSpeculator(), on_tokens=on_tokens, stops=stops
+            context, sampling, key, done, guesses, on_tokens=on_tokens, stops=stops, matcher=matcher
         )
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
@@ -271,7 +279,7 @@ class Engine:
             if self.kv_cache.supports_drafts:
                 for request in chosen:
                     context, room = request.context, request.sampling.max_tokens - len(request.sampled) - 1
-                    room = min(room, self.max_positions - len(context.ids) - 1)
+                    room = 0 if request.matcher else min(room, self.max_positions - len(context.ids) - 1)
                     context.draft = request.speculator.propose(context.ids, room)
             batch = self._make_room(chosen)
             new = sum(len(r.context.ids) - r.context.cached_length for r in batch)
@@ -320,6 +328,7 @@ class Engine:
             uniforms(keys, counters),
             temperature=torch.tensor([way.temperature for way in ways], device=logits.device),
             top_p=torch.tensor([way.top_p for way in ways], device=logits.device),
+            allowed=allowed_tokens(batch, counts, logits),
         )
         drawn = list(zip(tokens.tolist(), logprobs.tolist(), strict=True))
         for request, n, end in zip(batch, counts, accumulate(counts), strict=True):
@@ -330,6 +339,8 @@ class Engine:
                 request.logprobs.append(logprob)
                 context.append((token,))
                 request.finish = self._finish(request, token)
+                if request.matcher is not None and not request.finish:
+                    request.matcher.take(token)
                 if request.finish or i == len(draft) or draft[i] != token:
                     break
             new = len(request.sampled) - before
@@ -346,6 +357,17 @@ class Engine:
             return "stop"
         full = len(request.context.ids) >= self.max_positions
         return "length" if full or len(request.sampled) >= request.sampling.max_tokens else ""
+
+
+def allowed_tokens(batch: Sequence[SamplingRequest], counts: Sequence[int], logits: Tensor) -> Tensor | None:
+    """Which tokens may be drawn, bool as `logits` [N, V]; None where no request has a matcher."""
+    if all(request.matcher is None for request in batch):
+        return None
+    allowed = torch.ones_like(logits, dtype=torch.bool)
+    for request, n, end in zip(batch, counts, accumulate(counts), strict=True):
+        if request.matcher is not None:
+            allowed[end - n : end] = request.matcher.allowed(logits.shape[1]).to(logits.device)
+    return allowed
 
 
 def _batch_by_length(requests: list[SamplingRequest]) -> list[list[SamplingRequest]]:

@@ -13,6 +13,7 @@ from wanderlust.conversation_graph import seat_of_key
 from wanderlust.errors import ContextFull, PolicyFailure, boundary
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.grammar import Grammars, TokenMatcher
 from wanderlust.policies.local.inference_engine import Engine, NGramSpeculator
 from wanderlust.policies.local.rows import Context
 from wanderlust.policies.thinking import check_thinking
@@ -52,8 +53,10 @@ class ExploringStarts:
 class LocalSampler:
     """The engine of this process as a sampler: a session's keys and values are cached, and only new ids are read."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: Engine, tokenizer: Any = None):
+        """Without the tokenizer no answer can be held to a JSON schema."""
         self.engine = engine
+        self._grammars = None if tokenizer is None else Grammars(tokenizer, engine.end_ids)
         self._speculator = NGramSpeculator()
         self._sessions: dict[str, Context] = {}
 
@@ -73,8 +76,9 @@ class LocalSampler:
         if session:
             self._sessions[session] = context
         new, version = prompt[len(context.ids) :], self.engine.version
+        matcher = self._matcher(sampling.schema)
         request = await self.engine.sample(
-            context, new, sampling=sampling, key=key, speculator=self._speculator, on_tokens=on_tokens
+            context, new, sampling=sampling, key=key, speculator=self._speculator, on_tokens=on_tokens, matcher=matcher
         )
         if not session:
             self.engine.release(context)
@@ -84,6 +88,18 @@ class LocalSampler:
             finish=request.finish,
             version=version,
         )
+
+    @property
+    def takes_schema(self) -> bool:
+        """Whether answers can be held to a JSON schema."""
+        return self._grammars is not None
+
+    def _matcher(self, schema: str) -> TokenMatcher | None:
+        if not schema:
+            return None
+        if self._grammars is None:
+            raise PolicyFailure("this sampler has no tokenizer, so no answer can be held to a JSON schema")
+        return self._grammars.matcher(schema)
 
     async def score(self, prompt: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
         """As `ScoringSampler` says: one pass of the model over all continuations."""
@@ -121,7 +137,7 @@ class LocalPolicy(TokenPolicy):
     streams: ClassVar[bool] = True
 
     def __init__(self, engine: Engine, renderer: Renderer, sampling: SamplingOptions | None = None, *, seed: int = 0):
-        self.local_sampler = LocalSampler(engine)
+        self.local_sampler = LocalSampler(engine, renderer.tokenizer)
         super().__init__(self.local_sampler, renderer, sampling, seed=seed)
         self.engine = engine
         check_thinking(self.sampling, engine.max_positions)
