@@ -55,6 +55,7 @@ METHODS: Mapping[str, tuple[str, str]] = {
     "exit without diverge": ("grpo-diverse", "exit,diverge=0"),
     "exit without diversity": ("grpo", "exit"),
     "revisions drawn evenly": ("grpo", "exit,kappa=0"),
+    "exit with the improvement reward": ("grpo-improve", "exit"),
 }
 """Algorithm and curriculum."""
 BARS = ("grpo", "exit")
@@ -109,7 +110,7 @@ def bars() -> Iterator[Bar]:
 
 def told(curve: Curve) -> str:
     """One line."""
-    return f"seed {curve.seed} {curve.method:<24}" + " ".join(f"{value:.3f}" for value in curve.right)
+    return f"seed {curve.seed} {curve.method:<33}" + " ".join(f"{value:.3f}" for value in curve.right)
 
 
 def judge(found: Sequence[Curve]) -> Iterator[Bar]:

@@ -26,8 +26,9 @@ from wanderlust.store.store import RunStore
 from wanderlust.tasks.curriculum import NoUsefulTasksWarning
 from wanderlust.tasks.revision import resolve_revision
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.training.advantages import standardized
+from wanderlust.training.advantages import raw_reward, standardized
 from wanderlust.training.algorithms.diversity import DiversityBonus, hashed_embedding
+from wanderlust.training.algorithms.grpo import Improvement
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
@@ -229,3 +230,38 @@ def test_who_answers_unlike_its_siblings_counts_for_more() -> None:
     assert sum(a * b for a, b in zip(*near, strict=True)) > 0.7 > sum(a * b for a, b in zip(*other, strict=True)) + 0.5
     assert set(hashed_embedding("")) == {0.0}
     assert json.dumps(hashed_embedding("\ud800"))
+
+
+def test_a_revision_is_paid_for_what_it_adds() -> None:
+    def advantages(info: Mapping[str, Any], rewards: list[float]) -> list[float | None]:
+        group = siblings(["x"] * len(rewards), rewards)
+        group.task = replace(group.task, info=info)
+        asyncio.run(Improvement(advantage=raw_reward).assign_advantages(group))
+        return [one.trajectory.advantage for one in group.rollouts]
+
+    rewards = [0.0, 0.5, 0.75, 1.0]
+    assert advantages({}, rewards) == rewards
+    assert advantages({"exit": {"request": "diverge"}}, rewards) == rewards
+    assert advantages({"exit": {"revised": [0.5, 1.0]}}, rewards) == [0.0, 0.0, 0.5, 1.0]
+    assert advantages({"exit": {"revised": [0.0, 2.0]}}, rewards) == [0.0, 0.25, 0.375, 0.5]
+    assert advantages({"exit": {"revised": [1.0, 1.0]}}, rewards) == [0.0] * 4
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+def test_tasks_that_ask_for_better_answers_know_the_reward_of_the_one_they_revise(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    run(config(checkpoint, EXIT + ",diverge=0.3", algorithm="grpo-improve"), tmp_path / "run")
+    known = 0
+    with RunStore.read(tmp_path / "run" / "rollouts.db") as store:
+        groups = [group for step in range(1, 9) for group in store.iter_groups("rl", step)]
+    for group in groups:
+        made = group.task.info.get("exit", {})
+        assert ("revised" in made) <= (made.get("request") == "improve")
+        if "revised" in made:
+            before, best = made["revised"]
+            known += 1
+            assert before <= best
+            paid = {one.score.reward for g in groups for r in g.rollouts for one in r.trajectories if one.score}
+            assert before in paid
+    assert known > 0

@@ -21,6 +21,8 @@ class RevisedTurn:
     """Number of times that the answer was revised."""
     feedback: str = ""
     """What the environment said of it, where it ended the episode."""
+    reward: float | None = None
+    """Reward of the episode that it ended."""
 
 
 History: TypeAlias = tuple[RevisedTurn, ...]
@@ -49,7 +51,12 @@ def build_history(rollout: Rollout, before: History = (), *, is_revision: bool =
         depth = before[-1].depth + 1 if is_revision else 0
         made[0] = replace(made[0], observation=before[-1].observation, depth=depth)
     feedback = rollout.state.get("feedback", "")
-    made[-1] = replace(made[-1], feedback=feedback if isinstance(feedback, str) else "")
+    score = rollout.trajectory.score
+    made[-1] = replace(
+        made[-1],
+        feedback=feedback if isinstance(feedback, str) else "",
+        reward=None if score is None else score.reward,
+    )
     return (*before[:-1], *made)
 
 

@@ -27,6 +27,8 @@ from wanderlust.types import Group, Message, Task
 
 INFO_KEY = "exit"
 """Key of a made task's `info`: of which task it is, how, and how often each answer before it was revised."""
+REVISED_KEY = "revised"
+"""In it, of a task that asks for a better answer: the reward of the answer that is revised, and the highest so far."""
 COUNTER_NAMES: tuple[str, ...] = ("tasks", "improve", "diverge", "again", "depth", "starved")
 MIN_SCORE_RANGE = 1e-9
 """Rewards that vary less than this are all alike."""
@@ -125,13 +127,21 @@ class ExIt:
                     )
                 else:
                     request, made = "again", rewind_task(task, prefix, id=f"{id}~again")
+                before = prefix[-1].reward if request == "improve" else None
+                begun = {} if before is None else {REVISED_KEY: [before, self.score_range[1]]}
                 self.counts[request] += 1
                 self.counts["depth"] += depths[-1] + (request != "again")
                 return replace(
                     made,
                     info={
                         **made.info,
-                        INFO_KEY: {"of": conversation.task_id, "buffer_id": id, "request": request, "depths": depths},
+                        INFO_KEY: {
+                            "of": conversation.task_id,
+                            "buffer_id": id,
+                            "request": request,
+                            "depths": depths,
+                            **begun,
+                        },
                     },
                 )
             if not self.counts["starved"]:

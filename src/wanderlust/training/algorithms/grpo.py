@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from wanderlust.tasks.curriculum.exit import INFO_KEY, REVISED_KEY
 from wanderlust.training import losses
 from wanderlust.training.advantages import Advantage, raw_reward, standardized
 from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat, tokens_per_turn
@@ -61,12 +62,36 @@ class GroupRelative:
         With dynamic sampling such a group is replaced, so it has no part in the batch at all.
         """
         for seat in scored_by_seat(group):
-            rewards = [reward + (self.overlong.penalty(t) if self.overlong is not None else 0.0) for t, reward in seat]
+            rewards = [self.paid(group, trajectory, reward) for trajectory, reward in seat]
             alive = bool(rewards) and (max(rewards) - min(rewards) > MIN_REWARD_RANGE or self.advantage is raw_reward)
             dead = None if self.max_refills else 0.0
             credit: Sequence[float | None] = self.advantage(rewards) if alive else [dead] * len(rewards)
             for (trajectory, _), value in zip(seat, credit, strict=True):
                 trajectory.advantage = value
+
+    def paid(self, group: Group, trajectory: Trajectory, reward: float) -> float:
+        """What a rollout is compared by: its reward, less the penalty for its length."""
+        return reward + (self.overlong.penalty(trajectory) if self.overlong is not None else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Improvement(GroupRelative):
+    """Pays a revision for what it adds: max(0, (R - before) / (best - before)) (ExIt, arXiv 2509.04575, appendix A).
+
+    `before` is the reward of the answer that is revised, `best` the highest reward of the run so far. Groups that
+    revise nothing, or are asked for another answer rather than a better one, are paid R.
+    """
+
+    loss: PolicyLoss = losses.GRPO_LOSS
+
+    def paid(self, group: Group, trajectory: Trajectory, reward: float) -> float:
+        """The share of what there was to add."""
+        reward = GroupRelative.paid(self, group, trajectory, reward)
+        revised = group.task.info.get(INFO_KEY, {}).get(REVISED_KEY)
+        if revised is None:
+            return reward
+        before, best = revised
+        return max(0.0, reward - before) / (best - before) if best - before > MIN_REWARD_RANGE else 0.0
 
 
 def has_signal(group: Group) -> bool:

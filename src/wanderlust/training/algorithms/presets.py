@@ -13,7 +13,7 @@ from wanderlust.training.advantages import leave_one_out, mean_baseline, raw_rew
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.diversity import DiversityBonus
 from wanderlust.training.algorithms.dpo import Preference
-from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
+from wanderlust.training.algorithms.grpo import GroupRelative, Improvement, OverlongPenalty
 from wanderlust.training.algorithms.imitation import BestOfNImitation, Distillation, TeacherImitation
 from wanderlust.training.algorithms.per_turn import PerTurn
 from wanderlust.training.algorithms.ppo import PPO
@@ -33,6 +33,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "ppo": PPO(),
     "grpo": GroupRelative(advantage=standardized, loss=losses.GRPO_LOSS),
     "grpo-diverse": DiversityBonus(advantage=standardized),
+    "grpo-improve": Improvement(advantage=standardized),
     "dr-grpo": GroupRelative(advantage=mean_baseline, loss=losses.DR_GRPO_LOSS),
     "dapo": GroupRelative(
         advantage=standardized, loss=losses.DAPO_LOSS, overlong=OverlongPenalty(), max_refills=MAX_REFILLS
