@@ -248,6 +248,7 @@ def test_a_revision_is_paid_for_what_it_adds() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.uniform.NoUsefulTasksWarning")
 def test_tasks_that_ask_for_better_answers_know_the_reward_of_the_one_they_revise(
     checkpoint: Path, tmp_path: Path
 ) -> None:
