@@ -1,4 +1,4 @@
-"""Spoilt and sound artefacts: Metamath proofs of Debian's databases, models and refutations of random formulas, SMT.
+"""Spoilt and sound artefacts: Metamath proofs of Debian's databases, models and refutations of random formulas.
 
 Sound are all proofs of the databases. Spoilt are proofs with a letter or label lost, changed or exchanged, the proof of
 another statement, and statements whose axioms or conditions lack one. A spoilt proof that is accepted is given to
@@ -19,14 +19,12 @@ from random import Random
 
 from benchmarks.bar import Bar
 from benchmarks.contracts import changed, contracts, is_as_right
-from benchmarks.smt_problems import planted_problems, settled_cores, settled_models
 from wanderlust.artefacts.contract import Statement
 from wanderlust.artefacts.metamath import MetamathChecker, verify_proof
 from wanderlust.artefacts.metamath_database import Assertion, Database, MetamathError
 from wanderlust.artefacts.programs import ProgramChecker, mutants, read_contract
 from wanderlust.artefacts.sat import SatChecker
 from wanderlust.artefacts.small_python import ProgramError, parse_program
-from wanderlust.artefacts.smt_solvers import MISSING, SOLVERS, installed_solvers
 from wanderlust.environments.proofs import Proofs
 
 FOLDER = Path("/usr/share/metamath/databases")
@@ -223,33 +221,3 @@ def bars() -> Iterator[Bar]:
     )
     note = f"{alarms} of {sound}"
     yield Bar(name="sound contracts with a finding", figure=100 * alarms / sound, bar=3.0, aim=0.0, unit="%", note=note)
-    yield from smt_bars(rng)
-
-
-def smt_bars(rng: Random) -> Iterator[Bar]:
-    """The same of SMT problems."""
-    missing = len(installed_solvers()) < len(SOLVERS)
-    for name, settle in (("models", settled_models), ("cores", settled_cores)):
-        wrong, tried, refused, right = (0, 0, 0, 0) if missing else settle(rng)
-        figure, share = (None, None) if missing else (wrong, 100 * refused / right)
-        note = MISSING if missing else f"{tried:,} tried; {refused} of {right:,} right ones refused"
-        yield Bar(name=f"wrong SMT {name} accepted", figure=figure, bar=0.0, aim=0.0, note=note)
-        yield Bar(name=f"right SMT {name} refused", figure=share, bar=0.1, aim=0.0, unit="%", note=note)
-    found, planted_, alarms, sound = (0, 1, 0, 1) if missing else planted_problems(rng)
-    yield Bar(
-        name="spoilt SMT problems found by the validator",
-        figure=None if missing else 100 * found / planted_,
-        bar=95.0,
-        aim=98.0,
-        unit="%",
-        better="higher",
-        note=MISSING if missing else f"{found} of {planted_}",
-    )
-    yield Bar(
-        name="sound SMT problems with a finding",
-        figure=None if missing else 100 * alarms / sound,
-        bar=3.0,
-        aim=0.0,
-        unit="%",
-        note=MISSING if missing else f"{alarms} of {sound}",
-    )

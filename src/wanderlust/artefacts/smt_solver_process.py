@@ -1,8 +1,8 @@
 """The process in which z3 or cvc5 runs; started by `smt_solvers.py` with an empty environment.
 
-Input is a list of scripts as JSON; output is the solver's version, then one line per script: `sat`, `unsat`, `unknown`,
-or `error` and why. It imports nothing of ours. Work is bounded by the solver's own count, so that a verdict does not
-depend on the machine's speed.
+Arguments are the solver's name and its seconds of processor time. Input is a list of scripts as JSON; output is the
+solver's version, then one line per script: `sat`, `unsat`, `unknown`, or `error` and why. It imports nothing of ours.
+Work is bounded by the solver's own count, so that a verdict does not depend on the machine's speed.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def start_cvc5() -> tuple[str, Callable[[str], str]]:
 def main() -> None:
     """Solve the scripts, with nothing else on the standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[2]), int(sys.argv[2])))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     answers = os.fdopen(os.dup(1), "w")

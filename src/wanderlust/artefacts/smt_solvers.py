@@ -18,8 +18,10 @@ from wanderlust.errors import one_line
 
 SOLVERS = ("z3", "cvc5")
 MISSING = "no SMT solver is installed: pip install 'wanderlust[smt]'"
-SECONDS = 60.0
-"""Seconds that a solver has for all scripts of a call; its own count of steps ends it before that."""
+SECONDS = 300.0
+"""Seconds by the clock after which a solver hangs, for one script; CPU_SECONDS of processor time end it before that."""
+CPU_SECONDS, PER_SCRIPT = 60, 10
+"""Seconds that a solver has, and that each further script adds; its own count of steps ends a script before that."""
 _PROCESS = Path(__file__).with_name("smt_solver_process.py")
 
 
@@ -40,10 +42,12 @@ def installed_solvers() -> list[str]:
     return [name for name in SOLVERS if find_spec(name) is not None]
 
 
-def ask(solver: str, scripts: Sequence[str], *, seconds: float) -> tuple[str, list[str]]:
+def ask(solver: str, scripts: Sequence[str], *, seconds: float | None = None) -> tuple[str, list[str]]:
     """A solver's version, and its answer to each script; where it hangs or crashes, the rest is `unknown` and why."""
+    more = PER_SCRIPT * len(scripts)
+    seconds = SECONDS + more if seconds is None else seconds
     with subprocess.Popen(
-        [sys.executable, "-I", str(_PROCESS), solver],
+        [sys.executable, "-I", str(_PROCESS), solver, str(CPU_SECONDS + more)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -60,12 +64,12 @@ def ask(solver: str, scripts: Sequence[str], *, seconds: float) -> tuple[str, li
     return version, [*answers, *[f"unknown {why}"] * (len(scripts) - len(answers))]
 
 
-def decide(scripts: Sequence[str], *, seconds: float | None = None) -> list[Decision]:
+def decide(scripts: Sequence[str]) -> list[Decision]:
     """What the solvers that are installed say of each script."""
-    solvers, seconds = installed_solvers(), seconds or SECONDS
+    solvers = installed_solvers()
     if not solvers:
         return [Decision(answer="unknown", why=MISSING)] * len(scripts)
-    answers = {name: ask(name, scripts, seconds=seconds) for name in solvers}
+    answers = {name: ask(name, scripts) for name in solvers}
     return [
         _together({f"{name} {version}": said[at] for name, (version, said) in answers.items()})
         for at in range(len(scripts))

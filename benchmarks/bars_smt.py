@@ -1,4 +1,4 @@
-"""SMT problems with their truth: by z3 and cvc5 for models, by counting for everything else.
+"""Spoilt and sound SMT models, cores and problems, with their truth.
 
 Our checker evaluates models, so solvers say what is true of them. Our checker asks solvers about cores and problems, so
 their truth is found without one: bounds on differences contradict each other when they go round a circle with a sum
@@ -12,14 +12,15 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
+from benchmarks.bar import Bar
 from wanderlust.artefacts.contract import Statement
 from wanderlust.artefacts.smt import REFERENCE, Problem, SmtChecker, read_problem
-from wanderlust.artefacts.smt_solvers import ask, installed_solvers
+from wanderlust.artefacts.smt_solvers import MISSING, SOLVERS, ask, installed_solvers
 from wanderlust.artefacts.smt_terms import Bits, Evaluation, Function, Term, read_terms, sort_of, term_text, value_term
 from wanderlust.environments.smt_problems import bits_problem, core_problem, numbers_problem
 
 PROBLEMS, MODELS = 90, 140
-CORES, SUBSETS = 30, 12
+CORES, SUBSETS = 20, 10
 PLANTED = 600
 WIDTH = 3
 WORDS = ("bvadd", "bvsub", "bvmul", "bvxor", "bvand", "bvor", "bvudiv", "bvurem", "bvshl", "bvlshr")
@@ -81,7 +82,7 @@ def settled_models(rng: Random) -> tuple[int, int, int, int]:
             cases.append(checker.check(one, model_text(problem, values)).valid)
             fixed: list[Term] = [("=", name, value) for name, value in values.items()]
             scripts.append(problem.script([*problem.assertions, *fixed]))
-    truths = [ask(solver, scripts, seconds=600)[1] for solver in installed_solvers()]
+    truths = [ask(solver, scripts)[1] for solver in installed_solvers()]
     if any({*said} - {"sat", "unsat"} for said in truths) or any(one != truths[0] for one in truths):
         raise RuntimeError("the solvers do not agree on what is true")
     right = [one == "sat" for one in truths[0]]
@@ -247,3 +248,33 @@ def planted_problems(rng: Random) -> tuple[int, int, int, int]:
     alarms = sum(bool(one) and right for one, (_, right) in zip(answers, cases, strict=True))
     sound = sum(right for _, right in cases)
     return found, len(cases) - sound, alarms, sound
+
+
+def bars() -> Iterator[Bar]:
+    """Wrong answers that are accepted, right ones that are refused, and what the validator finds."""
+    rng = Random("smt")
+    missing = len(installed_solvers()) < len(SOLVERS)
+    for name, settle in (("models", settled_models), ("cores", settled_cores)):
+        wrong, tried, refused, right = (0, 0, 0, 1) if missing else settle(rng)
+        figure, share = (None, None) if missing else (wrong, 100 * refused / right)
+        note = MISSING if missing else f"{tried:,} tried; {refused} of {right:,} right ones refused"
+        yield Bar(name=f"wrong {name} accepted", figure=figure, bar=0.0, aim=0.0, note=note)
+        yield Bar(name=f"right {name} refused", figure=share, bar=0.1, aim=0.0, unit="%", note=note)
+    found, planted, alarms, sound = (0, 1, 0, 1) if missing else planted_problems(rng)
+    yield Bar(
+        name="spoilt problems found by the validator",
+        figure=None if missing else 100 * found / planted,
+        bar=95.0,
+        aim=98.0,
+        unit="%",
+        better="higher",
+        note=MISSING if missing else f"{found} of {planted}",
+    )
+    yield Bar(
+        name="sound problems with a finding",
+        figure=None if missing else 100 * alarms / sound,
+        bar=3.0,
+        aim=0.0,
+        unit="%",
+        note=MISSING if missing else f"{alarms} of {sound}",
+    )
