@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wanderlust.artefacts.contract import ArtefactFile, ArtefactVerdict, Checker, Finding, read_artefact
+from wanderlust.artefacts.contract import ArtefactFile, ArtefactVerdict, Checker, Finding, read_artefact, refused_unread
 from wanderlust.artefacts.metamath import MetamathChecker
 from wanderlust.artefacts.programs import ProgramChecker
 from wanderlust.artefacts.sat import SatChecker
+from wanderlust.artefacts.smt import SmtChecker
 from wanderlust.errors import UsageError, nearest_names
 
-CHECKERS: Mapping[str, Checker] = {one.kind: one for one in (MetamathChecker(), SatChecker(), ProgramChecker())}
+CHECKERS: Mapping[str, Checker] = {
+    one.kind: one for one in (MetamathChecker(), SatChecker(), ProgramChecker(), SmtChecker())
+}
 """Checkers by the kind of statement."""
 
 
@@ -44,6 +47,7 @@ def verify_artefact(path: Path | str) -> Verified:
     """
     file = read_artefact(Path(path))
     checker = checker_of(file.statement.kind)
-    return Verified(
-        file=file, verdict=checker.check(file.statement, file.artefact), findings=checker.validate(file.statement)
-    )
+    verdict = checker.check(file.statement, file.artefact)
+    too_long = refused_unread(file.statement, "")
+    findings = [Finding(name="malformed", why=too_long)] if too_long else checker.validate(file.statement)
+    return Verified(file=file, verdict=verdict, findings=findings)

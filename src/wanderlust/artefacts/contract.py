@@ -25,7 +25,7 @@ class Statement:
     """What is to be shown or made."""
 
     kind: str
-    """Names the checker: `metamath`, `sat`, `program`."""
+    """Names the checker: `metamath`, `sat`, `program`, `smt`, `coq`."""
     text: str
     """The formal statement, in the notation of its kind."""
     name: str = ""
@@ -44,6 +44,8 @@ class ArtefactVerdict:
     """Why not, in one line; empty where it is valid."""
     checker: str = ""
     """Name and version of the checker."""
+    undecided: bool = False
+    """Whether nobody knows: a prover is missing, gave up, hung or crashed. Then `valid` is False."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Steps, cases and the like."""
 
@@ -53,7 +55,7 @@ class Finding:
     """Something that is wrong with a statement."""
 
     name: str
-    """`malformed`, `vacuous`, `unsatisfiable`, `weak`."""
+    """`malformed`, `vacuous`, `unsatisfiable`, `weak`; `undecided` where a prover is missing or has given up."""
     why: str
 
 

@@ -14,10 +14,10 @@ from wanderlust.errors import UsageError
 
 
 def verify_artefacts_command(*artefacts: Path, json: JsonFlag = False) -> int:
-    """Check artefacts again, each from its file alone: proofs, models, refutations.
+    """Check artefacts again, each from its file alone: proofs, models, cores, refutations, programs.
 
-    A file holds the statement, what may be used, and the artefact. Ends with status 1 where one is invalid, or where
-    the validator finds its statement malformed or vacuous.
+    A file holds the statement, what may be used, and the artefact. Ends with status 1 where one is invalid or undecided
+    (a prover is missing or gave up), or where the validator has a finding: malformed, vacuous, weak.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def verify_artefacts_command(*artefacts: Path, json: JsonFlag = False) -> int:
         for path, one in found:
             row = _row(path, one)
             why = "; ".join([row["reason"], *(f"{name}: {text}" for name, text in row["findings"].items())])
-            table.add_row(str(path), row["kind"], row["name"], "yes" if row["valid"] else "no", why.strip("; "))
+            valid = "yes" if row["valid"] else "undecided" if row["undecided"] else "no"
+            table.add_row(str(path), row["kind"], row["name"], valid, why.strip("; "))
         print_result(table)
     return int(any(not one.verdict.valid or one.findings for _, one in found))
 
@@ -47,6 +48,7 @@ def _row(path: Path, one: Verified) -> dict[str, Any]:
         "kind": one.file.statement.kind,
         "name": one.file.statement.name,
         "valid": one.verdict.valid,
+        "undecided": one.verdict.undecided,
         "reason": one.verdict.reason,
         "findings": {finding.name: finding.why for finding in one.findings},
         "checker": one.verdict.checker,

@@ -7,22 +7,18 @@ the theorems is held out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
-from typing import Any
 from zlib import crc32
 
 from wanderlust.artefacts.contract import Statement
 from wanderlust.artefacts.metamath import MetamathChecker, normal_proof
 from wanderlust.artefacts.metamath_database import Assertion, Database, MetamathError, given_text, theorem_text
-from wanderlust.environment import Episode, SingleTurnEnvironment
+from wanderlust.environments.artefact_answers import ArtefactAnswers
 from wanderlust.errors import UsageError
-from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.rubric import RewardResult, Rubric
-from wanderlust.types import Policy, Task, user
+from wanderlust.types import Task, user
 
 DATABASE = "/usr/share/metamath/databases/ql.mm"
 HELD_OUT_MODULUS = 4
@@ -32,7 +28,6 @@ RECENT = 200
 INSTRUCTIONS = """Prove the theorem in Metamath. What you may use is given as a database; every $f, $a and $e in it, and
 in the theorem, has a label. A proof is a sequence of labels in reverse Polish notation: a hypothesis pushes itself, and
 an assertion takes its hypotheses from the stack, the types of its variables first. Answer with the labels alone."""
-_FENCE = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 
 
 def is_held_out_theorem(label: str) -> bool:
@@ -40,12 +35,10 @@ def is_held_out_theorem(label: str) -> bool:
     return crc32(label.encode()) % HELD_OUT_MODULUS == 0
 
 
-class Proofs(SingleTurnEnvironment):
-    """Prove theorems of a Metamath database; the reward is 1 for a proof that the checker accepts, else 0.
+class Proofs(ArtefactAnswers):
+    """Prove theorems of a Metamath database; the reward is 1 for a proof that the checker accepts, else 0."""
 
-    `state["verdict"]` has the checker's, and `state["artefact"]` what `wander verify` reads.
-    """
-
+    origin = "proofs"
     group_by = "steps"
 
     def __init__(self, database: str = DATABASE, *, longest: int = 30, lemmas: int = 8, size: int = 500):
@@ -64,8 +57,7 @@ class Proofs(SingleTurnEnvironment):
         except (MetamathError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"{database}: {error}") from error
         self.longest, self.lemmas, self.size = longest, lemmas, size
-        self.checker = MetamathChecker()
-        super().__init__(rubric=Rubric(self.proved))
+        super().__init__(MetamathChecker())
         self._tasks: dict[str, list[Task]] = {}
 
     def tasks(self, split: str = "train") -> list[Task]:
@@ -75,30 +67,6 @@ class Proofs(SingleTurnEnvironment):
         if split not in self._tasks:
             self._tasks[split] = self._find(held_out=split == "eval")
         return self._tasks[split]
-
-    def oracle(self, task: Task) -> Policy:
-        """Writes the database's own proof."""
-        return Scripted([task.answer])
-
-    async def run(self, episode: Episode) -> None:
-        """One answer, checked."""
-        statement = Statement(**episode.task.info["statement"])
-        episode.state.update(verdict=None, artefact=None)
-        said = (await episode.agent.act(*episode.task.prompt)).content
-        fenced = _FENCE.findall(said)
-        proof = " ".join((fenced[-1] if fenced else said).split())
-        verdict = self.checker.check(statement, proof)
-        episode.state["verdict"] = {"valid": verdict.valid, "reason": verdict.reason, **verdict.figures}
-        if verdict.valid:
-            origin = {"environment": "proofs", "task": episode.task.id}
-            made = {"statement": asdict(statement), "artefact": proof, "checker": verdict.checker, "origin": origin}
-            episode.state["artefact"] = made
-        episode.state["feedback"] = verdict.reason or "the proof is right"
-
-    def proved(self, task: Task, state: Mapping[str, Any]) -> RewardResult:
-        """1 when the checker accepts the proof."""
-        del task
-        return RewardResult(value=float(state["verdict"]["valid"]))
 
     def _find(self, *, held_out: bool) -> list[Task]:
         found: list[tuple[int, str]] = []
@@ -148,7 +116,7 @@ class Proofs(SingleTurnEnvironment):
             id=theorem.label,
             prompt=(user(f"{INSTRUCTIONS}\n\nGiven:\n{given}\nTheorem:\n{statement.text}"),),
             answer=" ".join(proof),
-            info={"statement": asdict(statement), "steps": 10 * (len(proof) // 10)},
+            info={"statement": asdict(statement), "steps": 10 * (len(proof) // 10), "validated": self.checker.label},
         )
 
 

@@ -1,0 +1,66 @@
+"""Tasks whose answer is an artefact: each answer is checked, each statement validated, and both are in the trace."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from wanderlust.artefacts.contract import Checker, Finding, Statement
+from wanderlust.environment import Episode, SingleTurnEnvironment
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.rubric import RewardResult, Rubric
+from wanderlust.types import Policy, Task
+
+_FENCE = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+
+
+class ArtefactAnswers(SingleTurnEnvironment):
+    """One question, one artefact: the last fenced block of the answer, or all of it.
+
+    A task's `info["statement"]` has the fields of a Statement, and `task.answer` is an artefact of it. The reward is 1
+    where the checker accepts the artefact and the validator has no finding. `state` has both: `verdict`, `findings`;
+    and `artefact`, which is what `wander verify` reads.
+    """
+
+    origin = ""
+    """Name of the environment in stored artefacts."""
+
+    def __init__(self, checker: Checker):
+        """Answers are checked by `checker`."""
+        self.checker = checker
+        self._findings: dict[str, list[Finding]] = {}
+        super().__init__(rubric=Rubric(self.accepted))
+
+    def oracle(self, task: Task) -> Policy:
+        """Writes the task's own artefact."""
+        return Scripted([task.answer])
+
+    async def run(self, episode: Episode) -> None:
+        """One answer, checked; what the validator says of a statement is kept."""
+        episode.state.update(verdict=None, findings={}, artefact=None)
+        statement = Statement(**episode.task.info["statement"])
+        content = (await episode.agent.act(*episode.task.prompt)).content
+        fenced = _FENCE.findall(content)
+        artefact = (fenced[-1] if fenced else content).strip()
+        verdict = await asyncio.to_thread(self.checker.check, statement, artefact)
+        key = repr(sorted(asdict(statement).items()))
+        findings = self._findings.get(key)
+        if findings is None:
+            findings = await asyncio.to_thread(self.checker.validate, statement)
+            if all(one.name != "undecided" for one in findings):
+                self._findings[key] = findings
+        episode.state["verdict"] = asdict(verdict)
+        episode.state["findings"] = {one.name: one.why for one in findings}
+        if verdict.valid and not findings:
+            origin = {"environment": self.origin, "task": episode.task.id}
+            made = {"statement": asdict(statement), "artefact": artefact, "checker": verdict.checker, "origin": origin}
+            episode.state["artefact"] = made
+        episode.state["feedback"] = verdict.reason or "; ".join(one.why for one in findings) or "it is right"
+
+    def accepted(self, state: Mapping[str, Any]) -> RewardResult:
+        """1 when the checker accepts the artefact and the validator has no finding; counts those left undecided."""
+        counts = {"undecided": float(state["verdict"]["undecided"]), "findings": float(len(state["findings"]))}
+        return RewardResult(value=float(state["artefact"] is not None), metrics=counts)
