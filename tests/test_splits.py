@@ -19,6 +19,7 @@ WITHOUT = {
     "budget": "another environment's tasks",
     "graded": "a data file",
     "harbor": "a folder of tasks",
+    "learned-reward": "another environment's tasks",
     "own-mail": "somebody's mail; test_inbox_own_questions.py compares its threads",
     "repository": "a folder of tasks, whose splits test_repository.py compares",
 }

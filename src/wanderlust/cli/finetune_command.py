@@ -1,11 +1,11 @@
-"""`wander sft` and `wander dpo`: offline training on stored data, which can be stopped and resumed."""
+"""`wander sft`, `wander dpo` and `wander reward-model`: offline training on stored data, which can be resumed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,7 +14,8 @@ from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.cli.train_command import refuse_existing_run, run_of_recipe
 from wanderlust.errors import UsageError
-from wanderlust.store.run_folder import RUNS_FOLDER, shell_command
+from wanderlust.policies.base import Precision
+from wanderlust.store.run_folder import OFFLINE_COMMANDS, RUNS_FOLDER, shell_command
 from wanderlust.training.finetune_config import FinetuneConfig, Method
 from wanderlust.training.loggers import check_logger_names
 
@@ -51,6 +52,23 @@ class DPOOptions(FinetuneConfig):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RewardModelOptions(FinetuneConfig):
+    """The same of `wander reward-model`."""
+
+    method: Annotated[Method, Hidden] = "reward"
+    data: Annotated[str, Hidden] = ""
+    data_digest: Annotated[str, Hidden] = ""
+    policy: Annotated[str, Hidden] = ""
+    roles: Annotated[str, Hidden] = "assistant"
+    min_reward: Annotated[float | None, Hidden] = None
+    dpo_beta: Annotated[float, Hidden] = 0.1
+    engine: Annotated[Literal["local", "fsdp"], Hidden] = "local"
+    processes: Annotated[int, Hidden] = 1
+    precision: Annotated[Precision, Hidden] = "fp32"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeFinetuning:
     """Going on with a run."""
 
@@ -61,6 +79,7 @@ class ResumeFinetuning:
 
 
 DEFAULT_SFT, DEFAULT_DPO, DEFAULT_RESUME = SFTOptions(), DPOOptions(), ResumeFinetuning()
+DEFAULT_REWARD_MODEL = RewardModelOptions()
 NOT_SETTINGS = ("method", "data", "data_digest", "policy")
 
 
@@ -126,6 +145,39 @@ def dpo_command(
     _run("dpo", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
 
 
+def reward_model_command(
+    data: Path | None = None,
+    /,
+    *,
+    policy: str | None = None,
+    options: RewardModelOptions = DEFAULT_REWARD_MODEL,
+    out: Path | None = None,
+    resume_options: ResumeFinetuning = DEFAULT_RESUME,
+    logger: tuple[str, ...] = (),
+    json: bool = False,
+) -> None:
+    """Train a reward model on preferences (Bradley-Terry), offline; it is calibrated on held-out pairs.
+
+    wander train learned-reward,env=ENV,model=RUN then trains a policy against it, and wander rescore scores with it.
+
+    Parameters
+    ----------
+    data:
+        Pairs, as wander export --to dpo writes them: JSONL or Parquet rows with chosen, rejected and prompt. Or rated
+        answers: rows with prompt, completion and rating. Or a run's folder, whose rollouts are compared by reward.
+    policy:
+        The model that gets a head for scores: a run or checkpoint folder, smollm2, or fresh (a new small model).
+    out:
+        New folder of the run. Default: runs/reward-DATA-seedN.
+    logger:
+        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
+    json:
+        Print the report as one JSON object.
+    """
+    changed = _changed(options, DEFAULT_REWARD_MODEL)
+    _run("reward", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
+
+
 def _changed(options: FinetuneConfig, defaults: FinetuneConfig) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if value != getattr(defaults, name)}
 
@@ -142,7 +194,7 @@ def _run(
     json: bool,
 ) -> None:
     check_logger_names(logger)
-    resume = resume_options.resume
+    resume, command = resume_options.resume, OFFLINE_COMMANDS[method]
     if resume is not None:
         if settings or (data, policy, out) != (None,) * 3:
             raise UsageError(
@@ -153,10 +205,10 @@ def _run(
         if resume_options.previous_state:
             raise UsageError("--previous-state goes with --resume RUN")
         if data is None or policy is None:
-            raise UsageError(f"wander {method} needs a file or run, and --policy RUN; or --resume RUN")
+            raise UsageError(f"wander {command} needs a file or run, and --policy RUN; or --resume RUN")
         folder = out or RUNS_FOLDER / f"{method}-{data.stem}-seed{settings.get('seed', 0)}"
-        refuse_existing_run(folder, f"wander {method}")
-    with resumable(folder, shell_command(method, "--resume", folder)) as progress:
+        refuse_existing_run(folder, f"wander {command}")
+    with resumable(folder, shell_command(command, "--resume", folder)) as progress:
         with needs_extra("train"):
             from wanderlust.training.finetune import finetune, resume_finetuning
         if data is None or policy is None:
@@ -165,7 +217,7 @@ def _run(
             )
         else:
             given = [(f"--{name.replace('_', '-')}", *(() if v is True else (str(v),))) for name, v in settings.items()]
-            words = (method, str(data), "--policy", policy, *(word for option in given for word in option))
+            words = (command, str(data), "--policy", policy, *(word for option in given for word in option))
             result = finetune(
                 data,
                 policy,
@@ -181,4 +233,22 @@ def _run(
         print_json({"run": str(folder), **result.report})
         return
     print_result(result.table() if result.curve else None, result.verdict, f"Checkpoint: {result.policy_folder}")
-    print_result(None, "Next:", f"  wander eval ENV --policy {folder}")
+    if method == "reward":
+        print_result(None, reward_model_sentence(result.report["reward_model"]))
+    following = f"train learned-reward,env=ENV,model={folder}" if method == "reward" else f"eval ENV --policy {folder}"
+    print_result(None, "Next:", f"  wander {following}")
+
+
+def reward_model_sentence(figures: Mapping[str, Any]) -> str:
+    """What a reward model is worth on held-out pairs."""
+    if figures["accuracy"] is None:
+        return "No pairs were held out, so the reward model is neither measured nor calibrated."
+    error = figures["calibration_error"]
+    stated = (
+        "" if error is None else f"; calibration error {error:.3f}, {figures['calibration_error_before']:.3f} before"
+    )
+    return (
+        f"Held-out pairs: {figures['accuracy']:.1%} right of {figures['held_out_pairs']} "
+        f"[{figures['accuracy_low'] or 0:.1%}, {figures['accuracy_high'] or 1:.1%}]; "
+        f"temperature {figures['temperature']:.2f}{stated}."
+    )

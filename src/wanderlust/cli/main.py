@@ -32,6 +32,10 @@ COMMANDS = {
     "train": ("train_command:train_command", "Train a checkpoint in any environment by reinforcement learning."),
     "sft": ("finetune_command:sft_command", "Train a checkpoint on conversations: a file, or what a run has stored."),
     "dpo": ("finetune_command:dpo_command", "Train a checkpoint on pairs of a better and a worse answer."),
+    "reward-model": (
+        "finetune_command:reward_model_command",
+        "Train a reward model on preferences: pairs, ratings, or a run's rollouts.",
+    ),
     "data": (
         "data_command:data_command",
         "Make training data by a plan; compare recipes and teachers by what students learn.",

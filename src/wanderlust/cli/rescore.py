@@ -16,7 +16,8 @@ from wanderlust.evals.accumulator import VersionTally
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.evaluation import rescore_groups
 from wanderlust.evals.evaluation_folder import open_evaluation_folder
-from wanderlust.rubrics.rubric import resolve_rubric
+from wanderlust.rubrics.reward_model import RewardModel, reward_model_folder
+from wanderlust.rubrics.rubric import Rubric, resolve_rubric
 from wanderlust.store.provenance import rescored_digest
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
@@ -32,12 +33,12 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
     Parameters
     ----------
     rubric:
-        A rubric, or a reward function, at package.module:Name or file.py:Name.
+        A rubric, or a reward function, at package.module:Name or file.py:Name; or the folder of a reward model.
     out:
         New folder for the rollouts with their new scores, an evaluation like any other.
     """
     store, settings = find_evaluation(run)
-    judge = resolve_rubric(rubric)
+    judge = Rubric(RewardModel(rubric)) if reward_model_folder(Path(rubric)) else resolve_rubric(rubric)
     refuse_existing(out)
     before: dict[str, list[float]] = {}
     after: dict[str, list[float]] = {}

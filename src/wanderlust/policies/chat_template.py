@@ -166,6 +166,21 @@ class Renderer:
             found = ""
         return self.encode(self._tail(rest, closed)) if found and _ANSWER not in rest else None
 
+    def answer_text_at(
+        self, messages: Sequence[Message], number: int, tools: Sequence[Tool] = ()
+    ) -> tuple[str, str] | None:
+        """The context of the answer `messages[number]`, and what the model samples there, its end of turn included.
+
+        None where the template writes the answer otherwise than the model samples it.
+        """
+        before = self.text(messages[:number], tools)
+        whole = self.text(messages[: number + 1], tools, asks=False)
+        if not whole.startswith(before):
+            return None
+        answer = whole[len(before) :]
+        ends = [place + len(end) for end in self.end_texts if (place := answer.rfind(end)) >= 0]
+        return before, answer[: max(ends)] if ends else answer
+
     def render_answer(self, answer: Message) -> tuple[int, ...]:
         """Render an answer that was not sampled, with the end-of-turn id."""
         return (*self.encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))

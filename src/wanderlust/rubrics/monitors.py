@@ -213,6 +213,32 @@ def gap(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     return None
 
 
+def turning_point(history: Sequence[StepStatistics]) -> MonitorAlert | None:
+    """A held-out metric was at its best some steps ago and has fallen, while the reward rose: over-optimisation.
+
+    Both are means of RECENT_STEPS steps; the value of the alert is the middle one of the best steps.
+    """
+    last = len(history) - 2 * RECENT_STEPS
+    for name in _truths(history) if last >= 0 else ():
+        pairs = [step.pairs[name] for step in history if name in step.pairs and step.pairs[name].x.count]
+        if len(pairs) < len(history):
+            continue
+        means = [_base([pair.y for pair in pairs[at : at + RECENT_STEPS]]) for at in range(last + 1)]
+        best = max(range(last + 1), key=lambda at: means[at].mean)
+        then, now = pairs[best : best + RECENT_STEPS], pairs[-RECENT_STEPS:]
+        fall, error = _change([pair.y for pair in now], means[best])
+        rise, rise_error = _change([pair.x for pair in then], _base([pair.x for pair in now]))
+        if fall <= max(MIN_GAP * _spread(pairs)[1], MIN_STANDARD_ERRORS * error):
+            continue
+        if rise <= MIN_STANDARD_ERRORS * rise_error:
+            continue
+        step = history[best + RECENT_STEPS // 2].step
+        top, end = means[best].mean, means[best].mean - fall
+        line = f"the held-out {name} was best near step {step} ({top:.3f}) and is {end:.3f}; reward rose by {rise:.3f}"
+        return _alert("turning-point", history, f"{line} since", examples="reward", value=float(step))
+    return None
+
+
 def agreement(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """Reward and a held-out metric correlated over rollouts, and do not any more.
 
@@ -372,6 +398,7 @@ def stronger(history: Sequence[StepStatistics]) -> MonitorAlert | None:
 
 MONITORS: Mapping[str, Monitor] = {
     "gap": gap,
+    "turning-point": turning_point,
     "agreement": agreement,
     "collapse": collapse,
     "alike": alike,

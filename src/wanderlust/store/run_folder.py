@@ -36,6 +36,10 @@ EVALUATION_RECIPE = "eval"
 """The recipe that the folder of an evaluation names."""
 PLAY_RECIPE = "play"
 """The recipe that the folder of games names which a person played."""
+OFFLINE_COMMANDS = {"sft": "sft", "dpo": "dpo", "reward": "reward-model"}
+"""The command of each method of offline training."""
+REWARD_MODEL_SUFFIX = "ForSequenceClassification"
+"""How `transformers` names the classes of models with a head for scores."""
 FRESH_POLICY = "fresh"
 """Name of a new, untrained model in place of a checkpoint."""
 SMOLLM2_POLICY = "smollm2"
@@ -67,7 +71,7 @@ class RunFolder:
         if not store.is_file():
             return "nothing yet"
         with RunStore.read(store) as reader:
-            for stage in ("rl", "dpo", "sft"):
+            for stage in ("rl", "dpo", "sft", "reward"):
                 if values := reader.metrics(stage, "loss"):
                     of = self.steps(stage)
                     return f"{stage} {values[-1][0] + 1}" + (f" of {of}" if of else "")
@@ -126,6 +130,15 @@ def checkpoints_of(path: Path) -> list[Path]:
     ]
     handed_out = _handed_out(path)
     return sorted(folders, key=lambda p: (p.name != handed_out, p.name != "rl", -p.stat().st_mtime))
+
+
+def is_reward_model(folder: Path) -> bool:
+    """Whether a checkpoint folder holds a model that scores texts, and writes none."""
+    try:
+        architectures = json.loads((folder / "config.json").read_text()).get("architectures") or ()
+    except (OSError, ValueError, AttributeError):
+        return False
+    return any(str(name).endswith(REWARD_MODEL_SUFFIX) for name in architectures)
 
 
 def _handed_out(path: Path) -> str:

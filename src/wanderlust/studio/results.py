@@ -26,7 +26,7 @@ MAX_GROUP_VALUES = 200
 """Most values of a key by which figures are broken down."""
 KEY_SAMPLE_ROLLOUTS = 50
 """Rollouts that are looked at for the keys of their tasks' info."""
-TRAINING_STAGES = ("rl", "dpo", "sft")
+TRAINING_STAGES = ("rl", "dpo", "sft", "reward")
 """Stages of a training run, the last one first."""
 STEP_SECONDS = ("rollout_s", "update_s")
 """Metrics of a training step that together last as long as it does."""
@@ -49,7 +49,7 @@ def recorded_time(report: Mapping[str, Any], reader: RunReader, recipe: str) -> 
     for seconds in (*reported, reader.meta().get(SECONDS_KEY)):
         if isinstance(seconds, int | float):
             return RecordedTime(seconds=float(seconds), source="run")
-    sql = "select sum(value) from metrics where stage in (?, ?, ?) and name in (?, ?)"
+    sql = "select sum(value) from metrics where stage in (?, ?, ?, ?) and name in (?, ?)"
     ((steps,),) = reader.select(sql, *TRAINING_STAGES, *STEP_SECONDS)
     if steps:
         return RecordedTime(seconds=float(steps), source="steps")

@@ -24,6 +24,7 @@ from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import (
     COMMAND_KEY,
     EVALUATION_RECIPE,
+    OFFLINE_COMMANDS,
     PASS_THRESHOLD_KEY,
     format_eval_command,
     open_folder,
@@ -49,7 +50,7 @@ from wanderlust.studio.run_index import (
 
 RESUMABLE_RECIPES = {"demo": "demo", "train": "train", "finetune": "sft"}
 """The command that resumes a run, by recipe; that of offline training is its method."""
-TRAINING_WORDS = ("train", "sft", "dpo")
+TRAINING_WORDS = ("train", *OFFLINE_COMMANDS.values())
 """First words of the commands that a run is made again with."""
 
 
@@ -66,7 +67,8 @@ def repro_command(folder: Path, info: RunInfo, facts: Mapping[str, Any]) -> str 
         return format_eval_command(settings, out=None if info.finished else folder)
     name = RESUMABLE_RECIPES.get(run.recipe)
     if name and not info.finished:
-        return shell_command(str(run.config.get("method", name)), "--resume", folder)
+        method = str(run.config.get("method", name))
+        return shell_command(OFFLINE_COMMANDS.get(method, method), "--resume", folder)
     stored = facts.get(COMMAND_KEY)
     words = stored if isinstance(stored, list) else []
     if words and words[0] in TRAINING_WORDS and all(isinstance(word, str) for word in words):

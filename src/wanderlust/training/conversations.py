@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.openai_types import message_from_wire, tool_from_wire
 from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.reward_model import scored_ids
 from wanderlust.store.formats import training_rows
 from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
@@ -67,8 +68,9 @@ def data_rows(
     if not path.exists():
         raise UsageError(f"there is no file or run {path}")
     with RunStore.read(find_evaluation(path)[0]) as reader:
-        for number, row in enumerate(training_rows(reader, method, min_reward=min_reward, stage=stage), 1):
-            yield f"{path}, {'conversation' if method == 'sft' else 'pair'} {number}", row
+        to: Literal["sft", "dpo"] = "dpo" if method == "dpo" else "sft"
+        for number, row in enumerate(training_rows(reader, to, min_reward=min_reward, stage=stage), 1):
+            yield f"{path}, {'conversation' if to == 'sft' else 'pair'} {number}", row
 
 
 def rows_digest(rows: Iterable[tuple[str, Row]]) -> str:
@@ -235,13 +237,10 @@ def _pieces(one: Conversation, renderer: Renderer, roles: Sequence[str]) -> _Pie
 
 def _answer_pieces(one: Conversation, renderer: Renderer, number: int) -> _Pieces:
     """The context of an answer, and what the model samples there, up to the token that ends its turn."""
-    before = renderer.text(one.messages[:number], one.tools)
-    whole = renderer.text(one.messages[: number + 1], one.tools, asks=False)
-    if not whole.startswith(before):
+    texts = renderer.answer_text_at(one.messages, number, one.tools)
+    if texts is None:
         raise UsageError(f"message {number}: the chat template writes this answer otherwise than the model samples it")
-    answer = whole[len(before) :]
-    ends = [place + len(end) for end in renderer.end_texts if (place := answer.rfind(end)) >= 0]
-    return [(before, False), (answer[: max(ends)] if ends else answer, True)]
+    return [(texts[0], False), (texts[1], True)]
 
 
 def _sample(pieces: _Pieces, renderer: Renderer) -> Sample:
@@ -288,6 +287,8 @@ class Examples:
     """Rows that were left out."""
     with_reasoning: int = 0
     """Rows with reasoning beside the content of a message."""
+    not_preferred: dict[str, int] = field(default_factory=dict)
+    """Rows of a reward model that give no preference, by the reason."""
 
 
 def is_held_out(key: str, config: FinetuneConfig) -> bool:
@@ -298,6 +299,8 @@ def is_held_out(key: str, config: FinetuneConfig) -> bool:
 
 def to_example(row: DataRow, renderer: Renderer, config: FinetuneConfig, *, number: int) -> Example:
     samples: list[Sample] = []
+    if config.method == "reward":
+        return Example(samples=[*_scored_samples(row, renderer, number)], key=row.key)
     for place, one in enumerate(row.conversations):
         roles = config.trained_roles if config.method == "sft" else ("assistant",)
         own = [sample for sample in conversation_samples(one, renderer, roles=roles) if sample.trained_positions]
@@ -308,6 +311,23 @@ def to_example(row: DataRow, renderer: Renderer, config: FinetuneConfig, *, numb
             sample.episode, sample.first_of_episode = number, not samples and sample is own[0]
         samples += own
     return Example(samples=samples, key=row.key)
+
+
+def _scored_samples(row: DataRow, renderer: Renderer, number: int) -> Iterator[Sample]:
+    """The two conversations of a pair, each with the place where its score is read: after its last token.
+
+    A token that is never read stands there, since a place is named by the token that would follow.
+    """
+    for sign, one in zip((1.0, -1.0), row.conversations, strict=True):
+        try:
+            ids = scored_ids(renderer, one.messages, one.tools)
+        except (PolicyFailure, UsageError) as error:
+            raise UsageError(f"{one.where}: {error}") from error
+        sample = Sample(episode=number, first_of_episode=sign > 0)
+        sample.append_context(ids)
+        sample.append_completion(ids[-1:], [0.0], [sign])
+        sample.off_policy_until = len(sample.ids)
+        yield sample
 
 
 def epoch_batches(tokens: Sequence[int], size: int, *, seed: int, epoch: int) -> list[list[int]]:

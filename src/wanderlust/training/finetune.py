@@ -1,4 +1,4 @@
-"""Offline training on stored conversations (SFT) or pairs of answers (DPO): no environment is needed."""
+"""Offline training on stored conversations (SFT) or preferences (DPO, reward models): no environment is needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,14 @@ from wanderlust.training.finetune_config import FinetuneConfig, Method
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.loop import MAX_NONFINITE_UPDATES, NonFiniteUpdate
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters
+from wanderlust.training.models import checkpoint_folder, load_scoring, load_trainable, merge_adapters
+from wanderlust.training.preferences import (
+    calibrate,
+    longer_chosen,
+    preference_notes,
+    preference_pairs,
+    why_no_preferences,
+)
 from wanderlust.training.run_report import write_loss_report
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
 from wanderlust.training.train import TrainResult, check_same_run, join_if_led, start_folder
@@ -88,15 +95,18 @@ def finetune(
 
     Args:
         data: What `wander export --to sft|dpo` writes, or a run's folder. Or any JSONL, CSV or Parquet file, or rows,
-            with `messages`, `prompt` and `completion`, or `prompt`, `chosen` and `rejected`.
+            with `messages`, `prompt` and `completion`, or `prompt`, `chosen` and `rejected`. For `reward`, the former
+            may have a `rating`.
         policy: A checkpoint or run folder, `smollm2`, or `fresh` for a small new model. Or a model in this process.
         method: `sft`: cross-entropy on the assistant's messages. `dpo`: the better of two answers made likelier.
+            `reward`: a reward model, whose score is higher for the better of two answers (Bradley-Terry).
         out: Folder of the run. Default: `runs/METHOD-DATA-seedN`.
         resume: Whether `out` may hold the same run already, which then goes on. Else it must be new.
         loggers: Send metrics to tensorboard, wandb, trackio or mlflow as well.
         progress: Whether to draw progress on stderr, or the logger that gets it.
         command: Words of the command that began the run, which are kept with it.
-        settings: The options of `wander sft` and `wander dpo` by name: `epochs`, `lr`, `batch_tokens`, `roles`, ...
+        settings: The options of `wander sft`, `wander dpo` and `wander reward-model` by name: `epochs`, `lr`,
+            `batch_tokens`, `roles`, ...
 
     Returns:
         The finished run, as of `train`: `.report`, `.curve`, `.policy_folder`.
@@ -162,13 +172,9 @@ def _finetune_in_folder(
     with open_progress(progress) as own, open_loggers(loggers, folder, config.as_dict(), logger=own) as logger:
         note = logger.log_line if isinstance(logger, ProgressLogger) else None
         model, tokenizer, examples = _prepare(config, folder)
-        if note and examples.too_long:
-            note(f"{examples.too_long} rows are longer than the longest context and are left out")
-        if note and examples.with_reasoning:
-            note(
-                f"{examples.with_reasoning} rows have reasoning beside the content, which is not trained on: write it "
-                "into the content to train on it"
-            )
+        for line in _notes(config, examples):
+            if note:
+                note(line)
         if folder.exists():
             run = Run.resume(folder, previous_state=previous_state)
         else:
@@ -187,6 +193,17 @@ def _finetune_in_folder(
                 partial(_train, config, run, examples, start=start, tokenizer=tokenizer, logger=logger)
             )
             return TrainResult(path=folder, report=report)
+
+
+def _notes(config: FinetuneConfig, examples: Examples) -> Iterator[str]:
+    """What to tell about the data, a line each."""
+    if config.method == "reward":
+        yield from preference_notes(examples)
+    if examples.too_long:
+        yield f"{examples.too_long} rows are longer than the longest context and are left out"
+    if examples.with_reasoning:
+        what = f"{examples.with_reasoning} rows have reasoning beside the content, which is not trained on"
+        yield f"{what}: write it into the content to train on it"
 
 
 def _stored_rows(rows: Iterable[Row], folder: Path) -> Path:
@@ -212,12 +229,17 @@ def _prepare(config: FinetuneConfig, folder: Path) -> tuple[Any, Any, Examples]:
     rows, others = list(_rows(config, held_out=False)), list(_rows(config, held_out=True))
     if rows_digest([*rows, *others]) != config.data_digest:
         raise UsageError(f"{config.data} has changed since {folder} was begun: restore it, or begin another run")
-    parsed, apart = ([parse_row(where, row, config.method) for where, row in each] for each in (rows, others))
+    examples = Examples(with_reasoning=sum(has_reasoning(row) for _, row in (*rows, *others)))
+    if config.method == "reward":
+        parsed, apart = (preference_pairs(each, examples.not_preferred) for each in (rows, others))
+    else:
+        parsed, apart = ([parse_row(where, row, config.method) for where, row in each] for each in (rows, others))
     if not apart:
         apart = [row for row in parsed if is_held_out(row.key, config)]
         parsed = [row for row in parsed if not is_held_out(row.key, config)]
     if not parsed:
-        raise UsageError(f"{config.data}: there is nothing to train on{' but held-out rows' if apart else ''}")
+        why = why_no_preferences(len(rows), examples.not_preferred) if rows and not apart else ""
+        raise UsageError(f"{config.data}: there is nothing to train on{' but held-out rows' if apart else ''}{why}")
     if config.policy == FRESH_POLICY:
         texts = (message.content for row in parsed for one in row.conversations for message in one.messages)
         tokenizer = fresh_tokenizer(texts, size=VOCABULARY_SIZE)
@@ -230,7 +252,6 @@ def _prepare(config: FinetuneConfig, folder: Path) -> tuple[Any, Any, Examples]:
         torch.set_num_threads(config.threads or usable_cores())
     renderer = Renderer(tokenizer)
     longest = config.max_context or int(getattr(model.config, "max_position_embeddings", 0) or 2**31)
-    examples = Examples(with_reasoning=sum(has_reasoning(row) for _, row in (*rows, *others)))
     for number, (row, into) in enumerate(
         [*((row, examples.train) for row in parsed), *((row, examples.held_out) for row in apart)]
     ):
@@ -245,7 +266,8 @@ def _prepare(config: FinetuneConfig, folder: Path) -> tuple[Any, Any, Examples]:
 
 
 def _loss_of(config: FinetuneConfig) -> PolicyLoss:
-    return losses.SFT_LOSS if config.method == "sft" else replace(losses.PREFERENCE_LOSS, beta=config.dpo_beta)
+    beta = config.dpo_beta if config.method == "dpo" else 1.0
+    return losses.SFT_LOSS if config.method == "sft" else replace(losses.PREFERENCE_LOSS, beta=beta)
 
 
 @asynccontextmanager
@@ -256,7 +278,7 @@ async def _open_learner(config: FinetuneConfig, start: Path, *, updates: int) ->
         with fsdp_group(RankOptions(config=settings, start=start, plays=False), processes=config.processes) as group:
             yield group
         return
-    model, _ = load_trainable(settings, start)
+    model, _ = (load_scoring if config.method == "reward" else load_trainable)(settings, start)
     with LocalLearner(
         model,
         settings.rl_optimizer,
@@ -379,9 +401,13 @@ class _Loop:
         self.logger.log_step("eval", done, of=self.updates, metrics=metrics)
         if lowest is not None and metrics["loss"] < lowest:
             await self.save_checkpoint(BEST_CHECKPOINT)
+            self.facts["best_scores"] = self.facts.get("scores")
 
     async def _held_out_figures(self) -> dict[str, list[float]]:
-        """Per held-out row: its share of the mean loss of a token (sft), or its own loss, margin and win (dpo)."""
+        """Per held-out row: its share of the mean loss of a token (sft), or its own loss, margin and win.
+
+        Of a reward model the two scores of each pair are noted.
+        """
         held_out = self.examples.held_out
         samples = [sample for one in held_out for sample in one.samples]
         read = iter(await self.learner.compute_logprobs(samples, self.loss))
@@ -389,18 +415,22 @@ class _Loop:
             counts = [sum(len(sample.trained_positions) for sample in one.samples) for one in held_out]
             share = len(held_out) / sum(counts)
             return {"loss": [-share * sum(sum(next(read)) for _ in one.samples) for one in held_out]}
-        margins = []
+        margins, scores = [], []
         for one in held_out:
             gains = [
                 sign * (new - old)
                 for sample in one.samples
                 for sign, new, old in zip(sample.advantages, next(read), sample.logprobs, strict=True)
+                if sign
             ]
-            margins.append(self.config.dpo_beta * sum(gains))
+            margins.append(self.loss.beta * sum(gains))
+            scores.append((gains[0], -gains[-1]))
+        if self.config.method == "reward":
+            self.facts["scores"] = scores
         return {
             "loss": (-torch.nn.functional.logsigmoid(torch.tensor(margins, dtype=torch.float64))).tolist(),
             "reward_margin": margins,
-            "reward_accuracy": [float(margin > 0) for margin in margins],
+            "reward_accuracy": [0.5 if margin == 0 else float(margin > 0) for margin in margins],
         }
 
     def _by_task(self, values: Sequence[float]) -> dict[str, list[float]]:
@@ -442,9 +472,15 @@ class _Loop:
                 "trained": len(self.examples.train),
                 "held_out": len(self.examples.held_out),
                 "too_long": self.examples.too_long,
+                **self.examples.not_preferred,
             },
             "tokens": config.epochs * sum(one.tokens for one in self.examples.train),
         }
+        if config.method == "reward":
+            scores = self.facts["best_scores" if chosen == BEST_CHECKPOINT else "scores"] if curve else []
+            calibration = calibrate(scores, [one.key for one in self.examples.held_out])
+            calibration.scale.save(self.run.path / CHECKPOINTS_FOLDER / chosen)
+            body["reward_model"] = {**calibration.as_dict(), "longer_chosen": longer_chosen(self.examples)}
         write_loss_report(self.run.path, body, losses=self.run.store.metrics(config.method, "loss"))
         return body
 

@@ -11,19 +11,21 @@ from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.config import TrainConfig, wrong_value
 from wanderlust.types import Role
 
-Method: TypeAlias = Literal["sft", "dpo"]
+Method: TypeAlias = Literal["sft", "dpo", "reward"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneConfig:
     """Settings of offline training on stored conversations or pairs; `finetune` takes each by its name.
 
-    `wander sft` and `wander dpo` have the fields as options. A field that `TrainConfig` has as well means the same.
+    `wander sft`, `wander dpo` and `wander reward-model` have the fields as options. A field that `TrainConfig` has as
+    well means the same.
     Raises UsageError when a number is out of range.
     """
 
     method: Method = "sft"
-    """sft: cross-entropy on the messages of some roles. dpo: the better of two answers made likelier."""
+    """sft: cross-entropy on the messages of some roles. dpo: the better of two answers made likelier. reward: a reward
+    model, whose score is higher for the better of two answers."""
     data: str = ""
     """The file or the run; `finetune` fills it in."""
     data_digest: str = ""
@@ -63,8 +65,8 @@ class FinetuneConfig:
     batch_tokens: int = 8192
     """Tokens of an update, context included, at most; a longer conversation is an update of its own."""
     lr: float = 0.0
-    """Learning rate. 0: 3e-3 for a fresh model, 1e-4 for sft of a checkpoint, 1e-5 for dpo; ten times that of the
-    latter two with adapters."""
+    """Learning rate. 0: 3e-3 for a fresh model (a reward model: 1e-3), 1e-4 for sft of a checkpoint, 1e-5 for dpo and
+    reward models; ten times that of the latter three with adapters."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """adamw, or muon for the hidden matrices with AdamW for the rest."""
     lr_warmup_steps: int = 5
@@ -116,6 +118,8 @@ class FinetuneConfig:
                 raise UsageError(f"{name} is {value!r}, and must be {wrong}")
         if self.fresh_width % self.fresh_head_width:
             raise UsageError(f"fresh_width is {self.fresh_width}, and must be a multiple of {self.fresh_head_width}")
+        if self.engine == "fsdp" and self.method == "reward":
+            raise UsageError("the engine fsdp trains no reward models: take the engine local")
         if self.engine == "fsdp" and self.optimizer != "adamw":
             raise UsageError(f"the engine fsdp updates by adamw, not by {self.optimizer}")
         if self.engine != "fsdp" and self.processes > 1:
@@ -135,8 +139,10 @@ class FinetuneConfig:
 
     def with_lr(self) -> Self:
         """The same configuration with an `lr` of 0 replaced by the default."""
-        usual = {"sft": 1e-4, "dpo": 1e-5}[self.method] * (10 if self.lora else 1)
-        return self.replace(lr=self.lr or (3e-3 if self.policy == FRESH_POLICY else usual))
+        if self.policy == FRESH_POLICY:
+            return self.replace(lr=self.lr or (1e-3 if self.method == "reward" else 3e-3))
+        usual = {"sft": 1e-4, "dpo": 1e-5, "reward": 1e-5}[self.method] * (10 if self.lora else 1)
+        return self.replace(lr=self.lr or usual)
 
     def for_engine(self, *, updates: int) -> TrainConfig:
         """What models and engines read of it."""

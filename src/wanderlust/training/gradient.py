@@ -313,8 +313,11 @@ class GradientComputer:
     def logprobs_of_states(self, hidden: Tensor, targets: Tensor, back: Tensor | None) -> tuple[Tensor, Tensor]:
         """Those of the targets [N] by the last hidden states [U, W], where `back` says which belongs to which."""
         assert self.head is not None
-        device = hidden.device
-        size = max(MAX_LOGITS // int(self.model.get_output_embeddings().weight.shape[0]), 1)
+        device, embeddings = hidden.device, self.model.get_output_embeddings()
+        if embeddings is None:  # a reward model: its score stands where others have a log-probability
+            scores = self.head(hidden)[:, 0] if back is None else self.head(hidden)[back, 0]
+            return scores, torch.zeros_like(scores)
+        size = max(MAX_LOGITS // int(embeddings.weight.shape[0]), 1)
         if len(hidden) <= size:
             return self._of_logits(self.head(hidden), targets, back)
         rows = torch.arange(len(hidden), device=device) if back is None else back
@@ -393,8 +396,11 @@ def combine(gradients: Iterable[Gradient], denominator: float | None = None) -> 
 def head_of(model: Any) -> Callable[[Tensor], Tensor] | None:
     """What makes logits of the last hidden states alone: the output embedding, with the cap or the scale of some kinds.
 
-    None where none of these gives the model's own logits on a short row.
+    None where none of these gives the model's own logits on a short row. Of a reward model: the head of its score.
     """
+    if model.get_output_embeddings() is None:
+        score: Callable[[Tensor], Tensor] = model.score
+        return score
     ids, config, linear = torch.arange(4, device=model.device)[None], model.config, model.get_output_embeddings()
     hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
     wanted = model(input_ids=ids, use_cache=False).logits

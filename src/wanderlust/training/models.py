@@ -13,6 +13,7 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import memory_of, to_device, to_device_fp32
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.local.reward_model import with_score_head
 from wanderlust.store.run_folder import SMOLLM2_POLICY
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import AlgorithmContext
@@ -34,6 +35,14 @@ def checkpoint_folder(policy: str) -> Path:
 def load_trainable(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
     """The checkpoint as it learns: with the configuration's adapters, on the device, in fp32; and its tokenizer."""
     model, tokenizer = load_pretrained(folder)
+    add_adapters(config, model)
+    return to_device_fp32(model, config.hardware), tokenizer
+
+
+def load_scoring(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
+    """The checkpoint as a reward model that learns: with a new head for scores, else as `load_trainable`."""
+    model, tokenizer = load_pretrained(folder)
+    model = with_score_head(model, tokenizer)
     add_adapters(config, model)
     return to_device_fp32(model, config.hardware), tokenizer
 

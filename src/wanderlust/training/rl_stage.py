@@ -28,6 +28,7 @@ from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
 from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
+from wanderlust.training.overoptimisation import OVEROPTIMISATION_FILE, draw_overoptimisation, overoptimisation
 from wanderlust.training.result import (
     AFTER,
     CHECKPOINT_OF,
@@ -90,6 +91,9 @@ def run_training(
         clipped=clipped,
     )
     body["policy_sentence"] = policy_sentence(body)
+    if curve_of_truth := overoptimisation(run.store, kl_weight=config.kl):
+        body["overoptimisation"] = curve_of_truth
+        draw_overoptimisation(run.path / OVEROPTIMISATION_FILE, curve_of_truth)
     body["wall_s"] = round(run.clock.record(), 1)
     title = f"Training in {config.env_name}"
     write_run_report(run.path, body, title=title, rewards=run.store.metrics("rl", "reward"))

@@ -85,6 +85,8 @@ def report_page(report: Mapping[str, Any], *, title: str) -> str:
     else:
         lines.append("Nothing was evaluated by sampling: there is no eval split, or result_samples is 0.")
     lines += ["", report["policy_sentence"], "", f"![learning curve]({CURVE_FILE})", ""]
+    if "overoptimisation" in report:
+        lines += [report["overoptimisation"]["sentence"], "", "![reward and truth](overoptimisation.png)", ""]
     lines += [f"- {line}" for line in report["advice"]]
     lines += ["", f"{report['wall_s']:.0f} seconds of wall time. Last weights: `{report['checkpoint']}`.", ""]
     return "\n".join(lines)
@@ -126,7 +128,8 @@ def write_loss_report(folder: Path, report: Mapping[str, Any], *, losses: Sequen
         for name in ends[1]["metrics"]:
             lines.append(f"| {name} | {' | '.join(figure_text(point['metrics'][name]) for point in ends)} |")
         lines.append("")
-    left_out = f", {rows['too_long']} left out as too long" if rows["too_long"] else ""
+    reasons = [(name.replace("_", " "), count) for name, count in rows.items() if name not in ("trained", "held_out")]
+    left_out = "".join(f", {count} left out as {name}" for name, count in reasons if count)
     lines += [
         f"{rows['trained']} rows trained on, {rows['held_out']} held out{left_out}; {report['tokens']} tokens read."
     ]

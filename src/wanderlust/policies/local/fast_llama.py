@@ -217,8 +217,12 @@ def fast_llama_for(model: Any) -> FastLlama | None:
     own = FastLlama(model)
     with torch.no_grad():
         ids = (torch.arange(TRIAL_TOKENS, device=model.device) * 7 % model.config.vocab_size)[None]
-        wanted = model(input_ids=ids, use_cache=False).logits
-        apart = float((model.get_output_embeddings()(own.forward_rows(ids)) - wanted).abs().max())
+        head = model.get_output_embeddings()
+        if head is None:  # a reward model, which has no logits
+            wanted, found = model.base_model(input_ids=ids, use_cache=False).last_hidden_state, own.forward_rows(ids)
+        else:
+            wanted, found = model(input_ids=ids, use_cache=False).logits, head(own.forward_rows(ids))
+        apart = float((found - wanted).abs().max())
     near = max(MAX_LOGIT_DIFFERENCE, 4 * torch.finfo(dtype_of(model.base_model)).eps)
     allowed = near * max(float(wanted.abs().max()), 1.0)
     if apart <= allowed:

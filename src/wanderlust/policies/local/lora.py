@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from wanderlust.errors import StoreError, UsageError, writing
+from wanderlust.policies.local.pretrained import SCORE_HEAD
 
 DEFAULT_ALPHA = 32
 """That of the Tinker API."""
@@ -23,14 +24,16 @@ DEFAULT_ALPHA = 32
 def adapt(model: Any, *, rank: int, seed: int, alpha: int = DEFAULT_ALPHA) -> None:
     """Freeze the model and put adapters of this rank beside all its linear layers but the head; it answers as before.
 
-    Their random half depends on `seed` alone. They are scaled by `alpha / rank`.
+    Their random half depends on `seed` alone. They are scaled by `alpha / rank`. The head of a reward model learns
+    itself.
     """
-    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear")
+    others = [SCORE_HEAD] if hasattr(model, SCORE_HEAD) else None
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", exclude_modules=others)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_("lora_" in name)
+        parameter.requires_grad_("lora_" in name or name == f"{SCORE_HEAD}.weight")
 
 
 def merge_adapter(model: Any) -> Any:

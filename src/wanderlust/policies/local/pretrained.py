@@ -12,14 +12,17 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from wanderlust.errors import StoreError, UsageError, writing
 from wanderlust.policies.local.device import available_memory
+from wanderlust.store.run_folder import is_reward_model
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # a checkpoint is read in a second; what takes longer has a line of ours
 
+SCORE_HEAD = "score"
+"""The head of a reward model, where others have an output embedding."""
 MAX_HEADER_BYTES = 100_000_000
 """Of a safetensors file, by its format."""
 
@@ -36,14 +39,18 @@ def save_pretrained(path: Path, model: Any, tokenizer: Any) -> None:
     partial.replace(path)
 
 
-def load_pretrained(path: Path) -> tuple[Any, Any]:
+def load_pretrained(path: Path, *, scores: bool = False) -> tuple[Any, Any]:
     """Model (fp32, evaluation mode) and tokenizer of a checkpoint folder; StoreError when it is none.
 
-    Nothing is fetched from anywhere and no code of the folder is run. UsageError for weights beyond the memory.
+    With `scores` a reward model, which any other call refuses. Nothing is fetched from anywhere and no code of the
+    folder is run. UsageError for weights beyond the memory.
     """
     from_here = {"local_files_only": True, "trust_remote_code": False}
     if not (path / "config.json").is_file():
         raise StoreError(f"{path} is no checkpoint: it has no config.json")
+    if is_reward_model(path) != scores:
+        what = "no reward model: it writes texts" if scores else "a reward model, which scores texts and writes none"
+        raise StoreError(f"{path} is {what}")
     parameters, available = sum(map(prod, weight_shapes(path).values())), available_memory("cpu")
     if 4 * parameters > available:
         raise UsageError(
@@ -52,12 +59,13 @@ def load_pretrained(path: Path) -> tuple[Any, Any]:
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **from_here)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **from_here)
+        kind = AutoModelForSequenceClassification if scores else AutoModelForCausalLM
+        model = kind.from_pretrained(path, dtype=torch.float32, **from_here)
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise StoreError(f"cannot load the checkpoint {path}: {why}") from error
     check_tokenizer_fits(model, tokenizer, place=path)
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
     return model, tokenizer
 
 
