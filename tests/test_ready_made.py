@@ -30,7 +30,10 @@ except UsageError as error:
 
 @pytest.mark.parametrize(
     "name",
-    sorted(installed_environments().keys() - {"are", "budget", "graded", "harbor", "own-mail", "proofs", "repository"}),
+    sorted(
+        installed_environments().keys()
+        - {"are", "budget", "graded", "harbor", "instructed", "own-mail", "proofs", "repository"}
+    ),
 )  # they need files, or another environment
 def test_every_name_leads_to_an_environment(name):
     env = load_environment(installed_environments()[name])
