@@ -2,7 +2,7 @@
 
 The task is `benchmarks/tickets.py`: the thing that a customer's complaint is about. The teacher's right answers to 600
 messages are imitated, then the student goes on by reinforcement. Both answer the same 300 held-out messages greedily.
-Costs are processor time of this machine. Beside it, prompt evolution: a better system text for the same teacher.
+Costs are processor time of this machine.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.bar import Bar
-from benchmarks.tickets import EVAL, Prompted, Tickets, smollm2
-from wanderlust.algorithms import EvolutionConfig, PromptEvolution, optimize_prompt
+from benchmarks.tickets import EVAL, Prompted, smollm2
 from wanderlust.data import DistilConfig, Distillation, Teacher, distil
 from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.statistics import Estimate
-from wanderlust.policies.base import SamplingOptions
 
 SEEDS = (0, 1, 2)
 SFT = {"epochs": 20, "batch_tokens": 2048, "fresh_positions": 128, "optimizer": "muon", "lr": 0.005}
 RL = {"steps": 400, "lr": 2e-3, "tasks_per_step": 64, "max_tokens": 4, "eval_every": 400, "eval_tasks": 1}
-REFLECTION = SamplingOptions(temperature=0.7, max_tokens=256)
 
 
 def distilled(folder: Path, seed: int) -> Distillation:
@@ -44,30 +41,16 @@ def over_teacher(reports: Sequence[Distillation], stage: str) -> Estimate:
     return difference_over_seeds(rewards[0], rewards[1], [*rewards[0][0]])
 
 
-def evolved(folder: Path) -> PromptEvolution:
-    """A system text for the teacher, which SmolLM2 writes itself."""
-    model = smollm2()
-    return optimize_prompt(
-        Tickets(),
-        Prompted(model).greedy(),
-        model.with_sampling(REFLECTION),
-        config=EvolutionConfig(iterations=12, held_out=EVAL),
-        out=folder / "evolved",
-        progress=False,
-    )
-
-
 def told(reports: Sequence[Distillation], name: str) -> str:
     """Rewards of a side by seed."""
     return ", ".join("unknown" if (own := one[name].reward) is None else f"{own.value:.3f}" for one in reports)
 
 
 def bars() -> Iterator[Bar]:
-    """The student's gain over its teacher, its cost, and what prompt evolution gains instead."""
+    """The student's gain over its teacher, and what both cost."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         reports = [distilled(folder, seed) for seed in SEEDS]
-        text = evolved(folder)
         imitated, gain = over_teacher(reports, "exam-student-after-SFT"), over_teacher(reports, "exam-student")
     rewards = f"teacher {told(reports, 'teacher')}; student after SFT {told(reports, 'student after SFT')}, after RL "
     yield Bar(
@@ -84,16 +67,6 @@ def bars() -> Iterator[Bar]:
         name="the same: lower end", figure=100 * low, bar=0.01, aim=10, unit="pt", better="higher", note=f"{gain}"
     )
     yield from costs(reports)
-    yield Bar(
-        name="prompt evolution of the teacher by itself, over its first text",
-        figure=100 * text.difference.value,
-        bar=-100,
-        aim=5,
-        unit="pt",
-        better="higher",
-        note=f"no bar: for comparison; {text.before} to {text.after} on the same messages, {len(text.steps)} proposals,"
-        f" {len(text.candidates) - 1} accepted, {text.rollouts:,} rollouts; difference {text.difference}",
-    )
 
 
 def costs(reports: Sequence[Distillation]) -> Iterator[Bar]:
