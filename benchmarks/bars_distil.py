@@ -1,6 +1,6 @@
 """Distillation: SmolLM2-135M after six examples teaches a new model of 0.1 million weights, which reads no examples.
 
-The task is `benchmarks/tickets.py`: the thing that a customer's complaint is about. The teacher's right answers to 600
+The task is `benchmarks/tickets.py`: the thing that a customer's complaint is about. The teacher's right answers to 400
 messages are imitated, then the student goes on by reinforcement. Both answer the same 300 held-out messages greedily.
 Costs are processor time of this machine.
 """
@@ -21,12 +21,12 @@ from wanderlust.evals.statistics import Estimate
 
 SEEDS = (0, 1, 2)
 SFT = {"epochs": 20, "batch_tokens": 2048, "fresh_positions": 128, "optimizer": "muon", "lr": 0.005}
-RL = {"steps": 400, "lr": 2e-3, "tasks_per_step": 64, "max_tokens": 4, "eval_every": 400, "eval_tasks": 1}
+RL = {"steps": 200, "lr": 2e-3, "tasks_per_step": 64, "max_tokens": 4, "eval_every": 200, "eval_tasks": 1}
 
 
 def distilled(folder: Path, seed: int) -> Distillation:
     """One seed, from nothing."""
-    config = DistilConfig(questions=600, exam=EVAL, sft=SFT, rl=RL, seed=seed)
+    config = DistilConfig(questions=400, exam=EVAL, sft=SFT, rl=RL, seed=seed)
     teacher = Teacher(name="smollm2", policy=Prompted(smollm2()), samples=4)
     place = folder / f"seed{seed}"
     return distil("benchmarks.tickets:Tickets", teacher, config=config, out=place, workers=1, progress=False)

@@ -11,6 +11,7 @@ from itertools import count
 from random import Random
 from typing import ClassVar
 
+from wanderlust.agent import release_conversation
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.pretrained import load_pretrained
@@ -102,6 +103,10 @@ class Prompted:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The policy's answer after the examples."""
         return await self.policy.complete([messages[0], *self.examples, *messages[1:]], tools, key=key)
+
+    def release(self, key: str) -> None:
+        """As the policy's."""
+        release_conversation(self.policy, key)
 
     def greedy(self) -> Prompted:
         """The same at temperature 0."""
