@@ -103,6 +103,19 @@ def test_another_distillation_in_the_folder_is_refused(tmp_path, changes, line):
         distil(Colours(), Scripted(guesser), config=replace(CONFIG, **changes), out=tmp_path, progress=False)
 
 
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"sft": {"epoch": 3}}, "there is no setting 'epoch'; did you mean epochs"),
+        ({"rl": {"steps": 0}}, "steps is 0, and must be at least 1"),
+        ({"exam": 0}, "must be at least 1"),
+    ],
+)
+def test_wrong_settings_are_refused_before_the_teacher_is_asked(settings, line):
+    with pytest.raises(UsageError, match=line):
+        DistilConfig(**settings)
+
+
 def test_a_teacher_that_is_never_right_is_one_line(tmp_path):
     with pytest.raises(UsageError, match=r"nothing is left: .* answers left 0 rows"):
         distil(Colours(), Scripted(["red"]), config=CONFIG, out=tmp_path, progress=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -10,11 +11,12 @@ from wanderlust import Rubric, Scripted, SingleTurnEnvironment, Task, evaluate_s
 from wanderlust.algorithms import EvolutionConfig, optimize_prompt
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
-from wanderlust.evals.prompt_evolution import Candidate, front_counts, proposed_text, shown
+from wanderlust.evals.prompt_evolution import shown
 from wanderlust.store.run import load_run
 from wanderlust.tasks.instructed import Instructed, with_instruction
 from wanderlust.types import system
 
+pytest.importorskip("gepa")
 WORDS = {"sky": "blue", "coal": "black", "snow": "white"}
 FILE = '''
 from wanderlust import Rubric, SingleTurnEnvironment, Task, exact, system, user
@@ -39,9 +41,9 @@ def player(messages, rng):
     return said.upper() if "capitals" in text else said
 
 def reflector(messages, rng):
-    """Adds one thing that it finds in the instruction's place, or a fact of the examples."""
+    """Adds to the instruction what the examples ask for, two things at a time."""
     ASKED.append(messages[-1].content)
-    before, examples = messages[-1].content.split("```")[1].strip(), messages[-1].content.split("```")[2]
+    before, examples = messages[-1].content.split("```")[1].strip(), messages[-1].content.split("```")[3]
     missing = [word for word in ("capitals", *WORDS) if word not in before]
     seen = [word for word in missing if word == "capitals" or f"colour of {word}" in examples]
     return f"Here it is:\\n```\\n{before} {' '.join(seen[:2])}\\n```" if seen else "I do not know."
@@ -70,20 +72,17 @@ def test_texts_that_earn_more_are_kept_and_the_best_is_better_on_held_out_tasks(
     assert {"capitals", *WORDS} <= {*report.best.text.split()}
     assert [one.parent is None for one in report.candidates][:2] == [True, False]
     assert "better" in report.verdict
-    assert {step["outcome"] for step in report.steps} >= {"accepted", "nothing to learn from"}
     assert (tmp_path / "out/best.txt").read_text().strip() == report.best.text
     assert json.loads((tmp_path / "out/report.json").read_text())["best"]["number"] == report.best.number
-    with load_run(tmp_path / "out/rollouts/held-out-best") as run:
-        assert run.rollouts[0].trajectory.messages[0].content == report.best.text
 
 
 def test_a_search_goes_on_from_what_is_stored(colours, tmp_path):
     player, reflector, asked = policies(colours)
     config = EvolutionConfig(iterations=6, minibatch=4, pareto=12)
     whole = optimize_prompt(colours, player, reflector, config=config, out=tmp_path / "whole", progress=False)
-    for file in (tmp_path / "whole").glob("rollouts/00[3-6]-*/*"):
-        file.unlink()
-    (tmp_path / "whole/report.json").unlink()
+    stopped = sorted((tmp_path / "whole/rollouts").iterdir(), key=lambda one: one.stat().st_mtime)[-4:]
+    for folder in stopped:
+        shutil.rmtree(folder)
     count = len(asked)
     again = optimize_prompt(colours, player, reflector, config=config, out=tmp_path / "whole", progress=False)
     assert again.as_dict() == whole.as_dict()
@@ -120,37 +119,15 @@ def test_an_instructed_environment_is_the_environment_with_another_text(colours,
         Instructed(colours, text="x").instructed(Task(id="a", prompt=()))
 
 
-def candidate(number, *rewards):
-    return Candidate(number=number, parent=None, text="", rewards=dict(zip("abc", rewards, strict=True)))
-
-
-def test_the_front_counts_tasks_on_which_no_text_earns_more():
-    texts = [candidate(0, 0, 0, 0), candidate(1, 1, 0, 0), candidate(2, 1, 1, 0), candidate(3, 0, 0, 0.5)]
-    assert front_counts(texts) == [0, 0, 2, 1]
-    assert front_counts([candidate(0, 0, 0, 0)]) == [3]
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        ("```\nDo this.\n```", "Do this."),
-        ("a ``` b ``` c ```text\nd\n``` e", "d"),
-        ("Do this. ", "Do this."),
-        ("``` ```", ""),
-    ],
-)
-def test_the_text_stands_between_the_last_fences(answer, text):
-    assert proposed_text(answer) == text
-
-
 def test_a_rollout_is_shown_with_reward_parts_and_reference(tmp_path):
     env = SingleTurnEnvironment(
         {"eval": [Task(id="a", prompt=(system("Rules."), user("colour?")), answer="blue")]}, rubric=Rubric(exact())
     )
     evaluate_sync(env, Scripted(["red"]), out=tmp_path / "run", progress=False)
     with load_run(tmp_path / "run") as run:
-        lines = shown(run.rollouts[0], 1).splitlines()
-    assert lines == ["## Task 1", "user: colour?", "assistant: red", "Reward: 0 (exact 0)", "Reference answer: blue"]
+        read = shown(run.rollouts[0])
+    assert read["Conversation"].splitlines() == ["user: colour?", "assistant: red"]
+    assert read["Feedback"].splitlines() == ["Reward: 0 (exact 0)", "Reference answer: blue"]
 
 
 def test_tasks_without_a_common_text_need_one_to_begin_with(tmp_path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cyclopts import Parameter
 
+from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import AnswerOptions, EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_result
-from wanderlust.evals.prompt_evolution import BEST_FILE, EvolutionConfig, default_folder, optimize_prompt
 from wanderlust.policies.resolve import resolve_judge_policy, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.instructed import read_instruction
@@ -39,11 +40,11 @@ class SearchOptions:
     held_out: PositiveInt = 200
     """Tasks of the split eval on which the first and the best text are compared, at most."""
 
-    def config(self, seed: int) -> EvolutionConfig:
-        """As `optimize_prompt` takes it."""
-        names = ("iterations", "minibatch", "pareto", "held_out")
+    def settings(self) -> dict[str, Any]:
+        """Fields of `EvolutionConfig`."""
         system = "" if self.system is None else read_instruction(self.system)
-        return EvolutionConfig(system=system, seed=seed, **{name: getattr(self, name) for name in names})
+        names = ("iterations", "minibatch", "pareto", "held_out")
+        return {"system": system} | {name: getattr(self, name) for name in names}
 
 
 DEFAULT_ANSWER_OPTIONS, DEFAULT_SEARCH_OPTIONS = AnswerOptions(), SearchOptions()
@@ -73,7 +74,10 @@ def optimize_command(
     concurrency:
         Rollouts at once.
     """
-    options, config = answer_options.policy_options(greedy=False), search_options.config(answer_options.seed)
+    with needs_extra("gepa"):
+        from wanderlust.evals.prompt_evolution import BEST_FILE, EvolutionConfig, default_folder, optimize_prompt
+    options = answer_options.policy_options(greedy=False)
+    config = EvolutionConfig(**search_options.settings(), seed=answer_options.seed)
     folder = out or default_folder(env, config)
     with stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there") as progress:
         resolved = resolve_environment(env)

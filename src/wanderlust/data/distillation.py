@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from wanderlust.data.distillation_report import (
 )
 from wanderlust.data.plan import AnswerFilters, DataPlan, HeldOut, Source, Teacher
 from wanderlust.environment import Environment
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, nearest_names
 from wanderlust.evals.comparison import compare_rewards, rewards_by_task
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import Report
@@ -44,6 +44,7 @@ from wanderlust.store.run_folder import FRESH_POLICY, RUNS_FOLDER, begin_with_se
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.finetune_config import FinetuneConfig
 from wanderlust.types import Group, Policy, Task
 
 SETTINGS_FILE, SPENDING_FILE = "distil.json", "spending.json"
@@ -83,6 +84,11 @@ class DistilConfig:
             raise UsageError("questions, exam and exam_samples must be at least 1")
         if not self.core_price >= 0:
             raise UsageError(f"core_price is {self.core_price}, and must be from 0 on")
+        for kind, given in ((FinetuneConfig, self.sft), (TrainConfig, self.rl)):
+            known = [one.name for one in fields(kind)]
+            for name in given.keys() - known:
+                raise UsageError(f"there is no setting {name!r}; {nearest_names(name, known, kind='settings')}")
+            kind(**given)
 
 
 def distil(

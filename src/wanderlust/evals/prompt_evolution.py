@@ -1,35 +1,34 @@
-"""GEPA, reflective prompt evolution (arXiv 2507.19457): a system text is improved by a policy that reads its rollouts.
+"""Reflective prompt evolution (GEPA, arXiv 2507.19457) over any environment, by the package `gepa`.
 
-An iteration takes a parent from the Pareto front, plays a minibatch of training tasks with it, shows rollouts and
-rewards to the reflecting policy, and plays the same tasks with the text that it writes. A text that earns more there is
-kept, and played on the Pareto tasks. The front has, for each of those, the texts that earn most; a text is drawn as
-often as it is among them. Left out of the paper's algorithm: merging, which needs prompts of several parts.
+The package searches: it draws a parent from the Pareto front, has a reflecting policy write a new text from rollouts on
+a minibatch, keeps a text that earns more there, and measures it on the tasks of the front. Here are the rollouts, the
+answers of the reflecting policy, and the held-out comparison. All are stored by what they depend on, and a search of
+one seed always asks for the same: the same call goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from random import Random
-from statistics import fmean
 from typing import Any
 
+import gepa
 from rich.table import Table
 
 from wanderlust.environment import Environment
-from wanderlust.errors import UsageError, printable
+from wanderlust.errors import UsageError, printable, writing
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import render_html, render_text
 from wanderlust.evals.statistics import Estimate, estimate
 from wanderlust.policies.resolve import open_policies
 from wanderlust.runner.engine import run_blocking
-from wanderlust.runner.progress import Logger, open_progress
+from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE, RUNS_FOLDER, begin_with_settings
 from wanderlust.tasks.instructed import Instructed, instruction_of
@@ -37,25 +36,13 @@ from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Policy, Rollout, Status, Task, user
 
-SETTINGS_FILE, STEPS_FILE, REPORT_FILE, BEST_FILE = "optimize.json", "steps.jsonl", "report.json", "best.txt"
+SETTINGS_FILE, REPORT_FILE, BEST_FILE = "optimize.json", "report.json", "best.txt"
+SYSTEM = "system"
+"""Name of the part that evolves."""
 MAX_SHOWN_CHARS = 2000
 """Of a message that is shown to the reflecting policy."""
 MAX_TEXT_CHARS = 8000
-"""Of a system text; a longer one is refused."""
-REFLECTION = """You improve the instruction of an assistant. It was given this instruction:
-
-```
-{instruction}
-```
-
-Here are tasks that it was given, what it answered, and how that was scored:
-
-{examples}
-
-Find out from the scores and the reference answers what a good answer is, and what the assistant did wrong.
-Then write a better instruction. Keep what works. State the form of the answer exactly, and every fact that helps.
-Write the new instruction, and nothing else, between ``` and ```."""
-FENCED = re.compile(r"```(?:[a-z]*\n)?(.*?)(?:```|\Z)", re.DOTALL)
+"""Of a system text; a longer one earns nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +60,7 @@ class EvolutionConfig:
     held_out: int = 200
     """Tasks of the split `eval` on which the first and the best text are compared, at most."""
     perfect: float = 1.0
-    """A minibatch whose rewards all reach this teaches nothing, and asks for no proposal."""
+    """A minibatch whose rewards all reach this teaches nothing, and asks for no new text."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -89,13 +76,8 @@ class Candidate:
     number: int
     parent: int | None
     text: str
-    rewards: Mapping[str, float]
-    """On the Pareto tasks, by id."""
-
-    @property
-    def mean(self) -> float:
-        """Over the Pareto tasks."""
-        return fmean(self.rewards.values())
+    reward: float
+    """Mean on the tasks of the front."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +87,7 @@ class PromptEvolution:
     path: Path
     candidates: tuple[Candidate, ...]
     """The first text, then those that were accepted."""
-    steps: tuple[Mapping[str, Any], ...]
-    """Each iteration: parent, rewards of parent and child on the minibatch, what became of it."""
+    iterations: int
     before: Estimate
     """Held-out reward of the first text."""
     after: Estimate
@@ -118,8 +99,8 @@ class PromptEvolution:
 
     @property
     def best(self) -> Candidate:
-        """The text with the highest mean on the Pareto tasks; of equal ones the first."""
-        return max(self.candidates, key=lambda one: (one.mean, -one.number))
+        """The text with the highest mean on the front; of equal ones the first."""
+        return max(self.candidates, key=lambda one: one.reward)
 
     @property
     def verdict(self) -> str:
@@ -134,10 +115,10 @@ class PromptEvolution:
     def table(self) -> Table:
         """Held-out rewards of the first and the best text."""
         accepted = len(self.candidates) - 1
-        title = f"{len(self.steps)} iterations, {accepted} texts accepted, {self.rollouts:,} rollouts"
-        table = Table("text", "Pareto tasks", "held-out reward", title=title, title_justify="left")
-        table.add_row("the first", f"{self.candidates[0].mean:.3f}", str(self.before))
-        table.add_row(f"the best (number {self.best.number})", f"{self.best.mean:.3f}", str(self.after))
+        title = f"{self.iterations} iterations, {accepted} texts accepted, {self.rollouts:,} rollouts"
+        table = Table("text", "front", "held-out reward", title=title, title_justify="left")
+        table.add_row("the first", f"{self.candidates[0].reward:.3f}", str(self.before))
+        table.add_row(f"the best (number {self.best.number})", f"{self.best.reward:.3f}", str(self.after))
         return table
 
     def as_dict(self) -> dict[str, Any]:
@@ -163,8 +144,8 @@ def optimize_prompt(
 ) -> PromptEvolution:
     """Evolve the system text of an environment's prompts for a policy, by a policy that reflects on its rollouts.
 
-    The same call goes on where an earlier one was stopped: rollouts, proposals and steps are kept in `out`, and the
-    best text in `out/best.txt`, which `instructed,file=...,env=NAME` plays.
+    The same call goes on where an earlier one was stopped: rollouts and answers are kept in `out`, and the best text in
+    `out/best.txt`, which `instructed,file=...,env=NAME` plays.
 
     Args:
         env: An environment whose tasks have prompts, with the splits `train` and `eval`, or its name.
@@ -199,18 +180,17 @@ def optimize_prompt(
     body = {"env": environment_name(env), "policy": names[0], "reflector": names[1], **asdict(config)}
     begin_with_settings(folder / SETTINGS_FILE, body, what="search")
     with open_progress(progress) as logger:
+        half = min(config.pareto, len(tasks) // 2)
         search = _Search(
             env=resolved,
             policy=policy,
             reflector=reflector,
             config=config,
             folder=folder,
-            front=tasks[: min(config.pareto, len(tasks) // 2)],
-            feedback=tasks[min(config.pareto, len(tasks) // 2) :],
             concurrency=concurrency,
             logger=logger,
         )
-        return search.run(first, held_out)
+        return search.run(first, front=tasks[:half], feedback=tasks[half:], held_out=held_out)
 
 
 def default_folder(env: str, config: EvolutionConfig) -> Path:
@@ -230,105 +210,113 @@ def _common_instruction(tasks: Sequence[Task]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """A search in its folder."""
+    """A search in its folder, and what the package asks of an adapter: `evaluate` and `make_reflective_dataset`."""
 
     env: Environment
     policy: Policy
     reflector: Policy
     config: EvolutionConfig
     folder: Path
-    front: Sequence[Task]
-    feedback: Sequence[Task]
     concurrency: int
     logger: Logger
-    candidates: list[Candidate] = field(default_factory=list)
     played: list[int] = field(default_factory=list)
 
-    def run(self, first: str, held_out: Sequence[Task]) -> PromptEvolution:
-        """The iterations that are left, then the held-out comparison."""
-        self._accept(first, None)
-        steps = []
-        for number in range(1, self.config.iterations + 1):
-            steps.append(self._step(number))
-            done = sum(step["outcome"] == "accepted" for step in steps)
-            metrics = {"reward": max(one.mean for one in self.candidates), "accepted": float(done)}
-            self.logger.log_step("optimize", number, of=self.config.iterations, metrics=metrics)
-        best = max(self.candidates, key=lambda one: (one.mean, -one.number))
-        before = self._play("held-out-first", first, held_out)
-        after = before if best.number == 0 else self._play("held-out-best", best.text, held_out)
-        rewards = [{task: [reward_of(one)] for task, one in own.items()} for own in (before, after)]
+    propose_new_texts = None
+    """The package's own way, by the reflecting policy."""
+
+    def run(
+        self, first: str, *, front: Sequence[Task], feedback: Sequence[Task], held_out: Sequence[Task]
+    ) -> PromptEvolution:
+        """The search, then the held-out comparison."""
+        adapter: Any = self
+        found = gepa.optimize(
+            {SYSTEM: first},
+            list(feedback),
+            list(front),
+            adapter=adapter,
+            reflection_lm=self._reflect,
+            reflection_minibatch_size=min(self.config.minibatch, len(feedback)),
+            perfect_score=self.config.perfect,
+            stop_callbacks=self._is_over,
+            logger=self,
+            seed=self.config.seed,
+        )
+        candidates = tuple(
+            Candidate(number=number, parent=parents[0], text=texts[SYSTEM], reward=reward)
+            for number, (texts, parents, reward) in enumerate(
+                zip(found.candidates, found.parents, found.val_aggregate_scores, strict=True)
+            )
+        )
+        best = max(candidates, key=lambda one: one.reward)
+        before, after = (self._play(text, held_out) for text in (first, best.text))
+        rewards = [{one.task.id: [reward_of(one)] for one in own} for own in (before, after)]
         report = PromptEvolution(
             path=self.folder,
-            candidates=tuple(self.candidates),
-            steps=tuple(steps),
+            candidates=candidates,
+            iterations=self.config.iterations,
             before=estimate(rewards[0].values()),
             after=estimate(rewards[1].values()),
             difference=compare_rewards(*rewards).difference,
             rollouts=sum(self.played),
         )
-        (self.folder / BEST_FILE).write_text(best.text + "\n", encoding="utf-8")
-        (self.folder / STEPS_FILE).write_text("".join(json.dumps(step) + "\n" for step in steps), encoding="utf-8")
-        text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
-        (self.folder / REPORT_FILE).write_text(text, encoding="utf-8")
+        body = json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
+        with writing(self.folder):
+            (self.folder / BEST_FILE).write_text(best.text + "\n", encoding="utf-8")
+            (self.folder / REPORT_FILE).write_text(body, encoding="utf-8")
         return report
 
-    def _step(self, number: int) -> dict[str, Any]:
-        """One iteration; equal stored answers, equal steps."""
-        rng = Random(f"optimize/{self.config.seed}/{number}")
-        parent = rng.choices(self.candidates, front_counts(self.candidates))[0]
-        tasks = rng.sample(self.feedback, min(self.config.minibatch, len(self.feedback)))
-        step: dict[str, Any] = {"iteration": number, "parent": parent.number, "tasks": [task.id for task in tasks]}
-        played = self._play(f"{number:03}-parent", parent.text, tasks)
-        step["parent_rewards"] = [reward_of(one) for one in played.values()]
-        if all(reward >= self.config.perfect for reward in step["parent_rewards"]):
-            return step | {"outcome": "nothing to learn from"}
-        text = self._proposal(number, parent.text, [*played.values()])
-        if not text or len(text) > MAX_TEXT_CHARS or text == parent.text:
-            return step | {"outcome": "no new text"}
-        child = self._play(f"{number:03}-child", text, tasks)
-        step["child_rewards"] = [reward_of(one) for one in child.values()]
-        if sum(step["child_rewards"]) <= sum(step["parent_rewards"]):
-            return step | {"outcome": "not better"}
-        self._accept(text, parent.number)
-        return step | {"outcome": "accepted", "candidate": self.candidates[-1].number}
+    def evaluate(self, batch: list[Task], candidate: dict[str, str], capture_traces: bool = False) -> Any:
+        """Rewards and rollouts of the tasks with a text; one that is empty or too long earns 0 unplayed."""
+        text = candidate[SYSTEM].strip()
+        if not 0 < len(text) <= MAX_TEXT_CHARS:
+            return gepa.EvaluationBatch(outputs=[None] * len(batch), scores=[0.0] * len(batch), trajectories=[])
+        rollouts = self._play(text, batch)
+        scores = [reward_of(one) for one in rollouts]
+        return gepa.EvaluationBatch(outputs=rollouts, scores=scores, trajectories=rollouts if capture_traces else None)
 
-    def _accept(self, text: str, parent: int | None) -> None:
-        """Play the Pareto tasks with a text, and keep it."""
-        number = len(self.candidates)
-        played = self._play(f"text-{number:03}", text, self.front)
-        rewards = {task: reward_of(one) for task, one in played.items()}
-        self.candidates.append(Candidate(number=number, parent=parent, text=text, rewards=rewards))
+    def make_reflective_dataset(self, _candidate: dict[str, str], played: Any, _parts: list[str]) -> dict[str, Any]:
+        """The rollouts as the reflecting policy reads them."""
+        return {SYSTEM: [shown(one) for one in played.trajectories]}
 
-    def _proposal(self, number: int, instruction: str, rollouts: Sequence[Rollout]) -> str:
-        """What the reflecting policy writes, asked once: the answer is kept."""
-        file = self.folder / "proposals" / f"{number:03}.txt"
+    def log(self, message: str) -> None:
+        """What the package says of its search, as a line of progress."""
+        if isinstance(self.logger, ProgressLogger):
+            self.logger.log_line(printable(message.splitlines()[0])[:120] if message else "")
+
+    def _is_over(self, state: Any) -> bool:
+        done = state.i + 1
+        best = max(state.program_full_scores_val_set)
+        self.logger.log_step("optimize", done, of=self.config.iterations, metrics={"reward": best})
+        return bool(done >= self.config.iterations)
+
+    def _reflect(self, prompt: Any) -> str:
+        """The reflecting policy's answer, asked once: it is kept."""
+        file = self.folder / "reflections" / f"{_digest(prompt)}.txt"
         if not file.is_file():
-            asked = REFLECTION.format(
-                instruction=instruction, examples="\n\n".join(shown(one, n + 1) for n, one in enumerate(rollouts))
-            )
-            answer = run_blocking(partial(self._ask, asked, key=f"optimize/{self.config.seed}/{number}"))
-            file.parent.mkdir(exist_ok=True)
-            draft = file.with_suffix(".new")
-            draft.write_text(answer, encoding="utf-8", errors="replace")
-            draft.rename(file)
-        return proposed_text(file.read_text(encoding="utf-8"))
+            answer = run_blocking(partial(self._ask, str(prompt), key=f"optimize/{file.stem}"))
+            with writing(file):
+                file.parent.mkdir(exist_ok=True)
+                draft = file.with_suffix(".new")
+                draft.write_text(answer, encoding="utf-8", errors="replace")
+                draft.rename(file)
+        return file.read_text(encoding="utf-8")
 
     async def _ask(self, prompt: str, *, key: str) -> str:
         async with open_policies([self.reflector]):
             return (await self.reflector.complete([user(prompt)], key=key)).message.content
 
-    def _play(self, name: str, text: str, tasks: Sequence[Task]) -> dict[str, Rollout]:
-        """One rollout of each task with a system text, by the task's id; failed ones are played once more.
+    def _play(self, text: str, tasks: Sequence[Task]) -> list[Rollout]:
+        """One rollout of each task with a system text; failed ones are played once more.
 
         Raises UsageError when one fails again: rewards on other tasks are not comparable.
         """
-        env, folder = Instructed(self.env, text=text), self.folder / "rollouts" / name
-        told = [env.instructed(task) for task in tasks]
+        folder = self.folder / "rollouts" / _digest([text, [task.id for task in tasks]])
+        env = Instructed(self.env, text=text)
         for _ in range(2):
             report = evaluate_sync(
                 env,
                 self.policy,
-                tasks=told,
+                tasks=[env.instructed(task) for task in tasks],
                 seed=self.config.seed,
                 out=folder,
                 concurrency=self.concurrency,
@@ -341,14 +329,11 @@ class _Search:
         self.played.append(report.played)
         with load_run(folder) as run:
             rollouts = {group.task.id: group.rollouts[0] for group in run.groups(EVALUATION_STAGE, 0)}
-        return {task.id: rollouts[task.id] for task in tasks}
+        return [rollouts[task.id] for task in tasks]
 
 
-def front_counts(candidates: Sequence[Candidate]) -> list[int]:
-    """For each text, the number of Pareto tasks on which none earns more; 0 for a text that another one dominates."""
-    best = {task: max(one.rewards[task] for one in candidates) for task in candidates[0].rewards}
-    wins = [{task for task, most in best.items() if one.rewards[task] == most} for one in candidates]
-    return [len(own) * all(not own < other for other in wins) for own in wins]
+def _digest(value: Any) -> str:
+    return sha256(json.dumps(value, default=str).encode()).hexdigest()[:16]
 
 
 def reward_of(rollout: Rollout) -> float:
@@ -359,23 +344,18 @@ def reward_of(rollout: Rollout) -> float:
     return trajectory.score.reward
 
 
-def proposed_text(answer: str) -> str:
-    """The text between the last fences; without any, the whole answer."""
-    found: list[str] = FENCED.findall(answer)
-    return (found[-1] if found else answer).strip()
-
-
-def shown(rollout: Rollout, number: int) -> str:
-    """A rollout as the reflecting policy reads it: messages but the system text, reward and its parts, the answer."""
+def shown(rollout: Rollout) -> dict[str, str]:
+    """A rollout as the reflecting policy reads it: the conversation but the system text, the reward, the answer."""
     trajectory = rollout.main_trajectory
-    assert trajectory is not None
-    said = [m for m in trajectory.messages if m.role != "system"]
-    lines = [f"## Task {number}", *(f"{message.role}: {_clipped(message.content)}" for message in said)]
-    score = trajectory.score
+    said = [] if trajectory is None else [m for m in trajectory.messages if m.role != "system"]
+    score = None if trajectory is None else trajectory.score
     parts = {} if score is None else {**score.parts, **score.metrics}
     told = ", ".join(f"{name} {value:.3g}" for name, value in parts.items())
-    lines.append(f"Reward: {reward_of(rollout):.3g}" + (f" ({told})" if told else ""))
-    return "\n".join([*lines, *_reference(rollout.task)])
+    feedback = f"Reward: {reward_of(rollout):.3g}" + (f" ({told})" if told else "")
+    return {
+        "Conversation": "\n".join(f"{message.role}: {_clipped(message.content)}" for message in said),
+        "Feedback": "\n".join([feedback, *_reference(rollout.task)]),
+    }
 
 
 def _reference(task: Task) -> Iterator[str]:
