@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from wanderlust._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from wanderlust.evals.prompt_evolution import EvolutionConfig as EvolutionConfig
+    from wanderlust.evals.prompt_evolution import PromptEvolution as PromptEvolution
+    from wanderlust.evals.prompt_evolution import optimize_prompt as optimize_prompt
     from wanderlust.evals.self_revision import iterate_revisions as iterate_revisions
     from wanderlust.tasks.curriculum.exit import ExIt as ExIt
     from wanderlust.tasks.curriculum.exit import ExItOptions as ExItOptions
@@ -53,6 +56,7 @@ _MODULES = {
     "tasks.curriculum.learnability": "PassRateBand Learnability UtilityCurriculum",
     "tasks.curriculum.exit": "ExIt ExItOptions",
     "training.finetune": "finetune",
+    "evals.prompt_evolution": "EvolutionConfig PromptEvolution optimize_prompt",
     "evals.self_revision": "iterate_revisions",
     "training.trainers.fsdp": "ShardedConfig ShardedTrainer",
     "training.trainers.tinker": "TinkerService TinkerTrainer connect_tinker",

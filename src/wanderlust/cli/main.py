@@ -40,6 +40,14 @@ COMMANDS = {
         "data_command:data_command",
         "Make training data by a plan; compare recipes and teachers by what students learn.",
     ),
+    "distil": (
+        "distil_command:distil_command",
+        "Make a small student of a teacher: quality, latency and cost of both, and the break-even.",
+    ),
+    "optimize": (
+        "optimize_command:optimize_command",
+        "Improve an environment's system text for a policy, by a policy that reflects on its rollouts (GEPA).",
+    ),
     "runs": ("inspect:runs_command", "List the runs in a folder."),
     "compare": ("inspect:compare_command", "Compare two evaluations: which is better, and on which tasks?"),
     "studio": (

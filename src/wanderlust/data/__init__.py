@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from wanderlust.data.card import Card as Card
     from wanderlust.data.card import StageCount as StageCount
     from wanderlust.data.card import TeacherCount as TeacherCount
+    from wanderlust.data.distillation import DistilConfig as DistilConfig
+    from wanderlust.data.distillation import distil as distil
+    from wanderlust.data.distillation_report import Distillation as Distillation
+    from wanderlust.data.distillation_report import Side as Side
     from wanderlust.data.duplicates import Match as Match
     from wanderlust.data.duplicates import find_contaminated as find_contaminated
     from wanderlust.data.duplicates import find_duplicates as find_duplicates
@@ -40,6 +44,8 @@ _MODULES = {
     "data.build": "build_data",
     "data.card": "Card StageCount TeacherCount",
     "data.ablation": "RecipeComparison RecipeResult ablate_data compare_teachers",
+    "data.distillation": "DistilConfig distil",
+    "data.distillation_report": "Distillation Side",
     "data.duplicates": "Match find_duplicates find_contaminated",
     "data.filters": "find_mislabelled",
     "data.tasks": "BuiltTasks",

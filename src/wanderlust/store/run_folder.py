@@ -14,7 +14,7 @@ from pathlib import Path
 from re import sub
 from typing import Any
 
-from wanderlust.errors import StoreError, UsageError
+from wanderlust.errors import StoreError, UsageError, writing
 from wanderlust.store.reader import RolloutRow
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group, Rollout
@@ -44,6 +44,28 @@ FRESH_POLICY = "fresh"
 """Name of a new, untrained model in place of a checkpoint."""
 SMOLLM2_POLICY = "smollm2"
 """Name of the pretrained model that comes in a package."""
+
+
+def begin_with_settings(file: Path, settings: Mapping[str, Any], *, what: str) -> None:
+    """Write what a folder holds into `file`, or compare it with what is there; `what` names it in messages.
+
+    Raises UsageError when the folder holds something else, StoreError when it cannot be written.
+    """
+    folder = file.parent
+    if file.is_file():
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        changed = [name for name, value in settings.items() if stored.get(name) != value]
+        if changed:
+            other = "; ".join(f"{name} was {stored.get(name)} and is {settings[name]}" for name in changed)
+            raise UsageError(f"{folder} holds another {what} ({other}): choose another folder")
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} exists already: choose another folder")
+    with writing(file):
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f"{file.name}.new")
+        draft.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        draft.rename(file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,95 @@
+"""Any environment with another system text: what `wander optimize` writes, or a text of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import UsageError
+from wanderlust.tasks.registry import load_environment
+from wanderlust.types import Message, Policy, Task, system
+
+SAME_AS = (
+    *("limits", "rubric", "frozen_seats", "players", "oracle_bar", "chance_bar", "graded_arguments"),
+    *("choose_by", "group_by", "revision", "extract"),
+)
+"""Attributes that are the environment's."""
+
+
+class Instructed(Environment):
+    """Any environment with another system text: `instructed,file=best.txt,env=NAME`.
+
+    `Instructed("reasoning-gym", file="best.txt", dataset="chain_sum")`: settings that are not its own go to the
+    environment. The text takes the place of the prompt's first system message, or comes first where there is none.
+    Tasks without a prompt cannot be instructed.
+    """
+
+    def __init__(self, env: Environment | str, *, file: str = "", text: str = "", **settings: Any):
+        """Raises UsageError unless one of `file` and `text` is given, and for a file that cannot be read."""
+        if isinstance(env, str):
+            env = load_environment(",".join([env, *(f"{name}={value}" for name, value in settings.items())]))
+        elif settings:
+            raise UsageError(f"there is no setting {next(iter(settings))!r} of an environment that is made already")
+        if bool(file) == bool(text):
+            raise UsageError("a system text is wanted: file=FILE")
+        self.env, self.text = env, text or read_instruction(file)
+        self.seats, self.prefixes = env.seats, env.prefixes  # type: ignore[misc]  # those of the environment
+        for name in SAME_AS:
+            setattr(self, name, getattr(env, name))
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """The environment's tasks with the text."""
+        given = self.env.tasks(split)
+        instructed = (self.instructed(task) for task in given)
+        return list(instructed) if isinstance(given, Sequence) else instructed
+
+    def instructed(self, task: Task) -> Task:
+        """A task of the environment with the text. Raises UsageError for one without a prompt."""
+        if not task.prompt:
+            raise UsageError(f"the task {task.id} has no prompt: the environment writes its own as it goes on")
+        return replace(task, prompt=with_instruction(task.prompt, self.text))
+
+    async def run(self, episode: Episode) -> None:
+        """Play the task."""
+        await self.env.run(episode)
+
+    def oracle(self, task: Task) -> Policy | None:
+        """The environment's."""
+        return self.env.oracle(task)
+
+    @property
+    def has_oracle(self) -> bool:
+        """Whether the environment has one."""
+        return self.env.has_oracle
+
+    @property
+    def unwrapped(self) -> Environment:
+        """The environment, whose code a run's record is about; the text is in the tasks."""
+        return self.env.unwrapped
+
+
+def read_instruction(file: str | Path) -> str:
+    """The text of a file. Raises UsageError when it is empty or cannot be read."""
+    try:
+        text = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+    if not text:
+        raise UsageError(f"{file} is empty: a system text is wanted")
+    return text
+
+
+def instruction_of(prompt: Sequence[Message]) -> str:
+    """The first system text of a prompt; empty where there is none."""
+    return next((message.content for message in prompt if message.role == "system"), "")
+
+
+def with_instruction(prompt: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """The prompt with `text` as its system text."""
+    at = next((n for n, message in enumerate(prompt) if message.role == "system"), None)
+    if at is None:
+        return (system(text), *prompt)
+    return (*prompt[:at], replace(prompt[at], content=text), *prompt[at + 1 :])
