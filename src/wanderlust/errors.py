@@ -37,6 +37,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             MetamathError               a Metamath database or proof that is wrong
             ProgramError                a program or contract that is wrong
             SatError                    a formula, model or refutation that is wrong
+            SmtError                    an SMT problem, model or core that is wrong
             EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
             SamplerGapError             sampler and trainer disagree about probabilities
