@@ -98,7 +98,7 @@ REPAIRS = TrainConfig(
 """One-line repairs of functions of three numbers, from the results of unit tests alone."""
 
 INBOX = TrainConfig(
-    env="wanderlust.environments.inbox.brief:BriefInbox,inboxes=64,balanced=true,hallucination=0.1,turns=0.05",
+    env="wanderlust.environments.inbox.brief:BriefInbox,hallucination=0.1,turns=0.05",
     policy="fresh",
     sft_episodes=12000,
     sft_steps=2400,
@@ -106,12 +106,12 @@ INBOX = TrainConfig(
     fresh_width=96,
     fresh_layers=3,
     algorithm="dr-grpo",
-    steps=500,
+    steps=600,
     tasks_per_step=32,
     group_size=16,
     lr=1e-3,
     max_tokens=16,
-    eval_every=250,
+    eval_every=150,
     eval_tasks=150,
 )
 """A mail agent: which word to search for, whom a mail names, what a later mail replaces, and when no mail has it."""

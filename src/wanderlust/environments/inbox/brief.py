@@ -17,7 +17,7 @@ Anything else is answered by `?` and costs a turn.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -229,14 +229,11 @@ class BriefInbox(Inbox):
 
 
 def equally_many(tasks: Sequence[Task]) -> list[Task]:
-    """The first tasks of each kind, as many as the rarest kind has, in their order."""
-    rarest = min(Counter(task.info["kind"] for task in tasks).values(), default=0)
-    taken, kept = Counter[str](), list[Task]()
+    """The first tasks of each kind, as many as the rarest kind has; the kinds take turns."""
+    by_kind = defaultdict[str, list[Task]](list)
     for task in tasks:
-        taken[task.info["kind"]] += 1
-        if taken[task.info["kind"]] <= rarest:
-            kept.append(task)
-    return kept
+        by_kind[task.info["kind"]].append(task)
+    return [task for turn in zip(*by_kind.values(), strict=False) for task in turn]
 
 
 _CODE = "|".join(CODE_WORDS)
