@@ -50,6 +50,8 @@ WeightFormat: TypeAlias = Literal["adapter", "checkpoint", "tensors"]
 RECEIVER_FOLDER = Path(server_side.__file__).parent
 """What servers import that are sent tensors."""
 RECEIVER = "wander_weights.ReceivingWorker"
+STRUCTURED_OUTPUTS = '{"backend": "xgrammar", "disable_any_whitespace": true}'
+"""Small models else write white space between the parts of JSON for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +79,7 @@ class VLLMOptions:
         dtype = "float32" if self.hardware.precision == "fp32" else "bfloat16"
         words = [*shlex.split(self.command), str(model), "--host", "127.0.0.1", "--port", str(port)]
         words += ["--served-model-name", SERVED_NAME, "--dtype", dtype, "--max-num-seqs", str(self.concurrency)]
-        words += [
-            "--structured-outputs-config",
-            '{"disable_any_whitespace": true}',
-        ]  # or small models write it for ever
+        words += ["--structured-outputs-config", STRUCTURED_OUTPUTS]
         if self.max_context:
             words += ["--max-model-len", str(self.max_context)]
         if self.lora_rank:
