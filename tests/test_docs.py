@@ -59,7 +59,11 @@ def test_every_command_of_readme_is_marked():
 
 
 def test_commands_on_pages_exist():
-    named = {(page.name, verb) for page in PAGES for verb in re.findall(r"`wander ([a-z]+(?:-[a-z]+)*)", page.read_text("utf-8"))}
+    named = {
+        (page.name, verb)
+        for page in PAGES
+        for verb in re.findall(r"`wander ([a-z]+(?:-[a-z]+)*)", page.read_text("utf-8"))
+    }
     assert len(named) > 15
     assert [one for one in sorted(named) if one[1] not in COMMANDS] == []
 
