@@ -47,7 +47,7 @@ WARM_UP = TrainConfig(
     max_tokens=24,
 )
 RL = TrainConfig(
-    steps=150, tasks_per_step=16, lr=1e-3, max_tokens=24, eval_every=50, result_samples=0, kl=1e-6
+    steps=120, tasks_per_step=16, lr=1e-3, max_tokens=24, eval_every=50, result_samples=0, kl=1e-6
 )  # so small a weight changes nothing: it is there to measure the divergence
 WINDOW = 10
 """Steps whose mean is taken."""

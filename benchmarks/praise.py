@@ -38,9 +38,9 @@ SUBJECT_WORTH = 0.4
 """What the right subject is worth."""
 SENTENCE_WORDS, WORD_COST = 9, 0.1
 """Words of a sentence that cost nothing, and what each further one costs."""
-MOST_WORDS = 6
+MOST_WORDS = 4
 """Most words that the teacher lists."""
-PRAISE_SHARE, SLIP = 0.3, 0.25
+PRAISE_SHARE, SLIP = 0.3, 0.1
 """How many of the teacher's words are praise, and how often it names another subject."""
 
 
