@@ -1,4 +1,4 @@
-"""Distillation: SmolLM2-135M after six examples teaches a new model of 0.1 million weights, which reads no examples.
+"""Distillation: SmolLM2-135M after six examples teaches a new model of 0.14 million weights, which reads no examples.
 
 The task is `benchmarks/tickets.py`: the thing that a customer's complaint is about. The teacher's right answers to 400
 messages are imitated, then the student goes on by reinforcement. Both answer the same 300 held-out messages greedily.

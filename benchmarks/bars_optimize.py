@@ -14,8 +14,8 @@ from benchmarks.tickets import EVAL, Prompted, Tickets, smollm2
 from wanderlust.algorithms import EvolutionConfig, optimize_prompt
 from wanderlust.policies.base import SamplingOptions
 
-ITERATIONS = 12
-REFLECTION = SamplingOptions(temperature=0.7, max_tokens=256)
+ITERATIONS = 8
+REFLECTION = SamplingOptions(temperature=0.7, max_tokens=128)
 
 
 def bars() -> Iterator[Bar]:

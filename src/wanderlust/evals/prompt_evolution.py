@@ -157,7 +157,7 @@ def optimize_prompt(
         progress: Whether to draw progress on stderr, or the logger that gets it.
 
     Returns:
-        All accepted texts, every step, and the held-out rewards of the first and the best text.
+        All accepted texts, and the held-out rewards of the first and the best one.
 
     Raises:
         UsageError: when an argument is wrong, tasks have no common system text, or `out` holds another search.
@@ -175,7 +175,7 @@ def optimize_prompt(
     held_out = choose_tasks(iter_tasks(resolved, "eval"), config.held_out)
     if len(tasks) <= config.minibatch or not held_out:
         raise UsageError("the environment needs tasks in the splits train and eval")
-    first = config.system or _common_instruction([*tasks, *held_out])
+    first = (config.system or _common_instruction([*tasks, *held_out])).strip()
     names = [str(getattr(one, "label", type(one).__name__)) for one in (policy, reflector)]
     body = {"env": environment_name(env), "policy": names[0], "reflector": names[1], **asdict(config)}
     begin_with_settings(folder / SETTINGS_FILE, body, what="search")
@@ -242,7 +242,7 @@ class _Search:
             seed=self.config.seed,
         )
         candidates = tuple(
-            Candidate(number=number, parent=parents[0], text=texts[SYSTEM], reward=reward)
+            Candidate(number=number, parent=parents[0], text=texts[SYSTEM].strip(), reward=reward)
             for number, (texts, parents, reward) in enumerate(
                 zip(found.candidates, found.parents, found.val_aggregate_scores, strict=True)
             )
