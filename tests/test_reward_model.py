@@ -308,10 +308,15 @@ def test_rollouts_are_rescored_and_a_run_gives_preferences(
     assert body["comparison"]["difference"]["value"] == 0
     words = ["reward-model", str(tmp_path / "played"), "--policy", str(learnt.parent / "start"), "--json"]
     with pytest.raises(SystemExit) as ended:
-        main([*words, "--out", str(tmp_path / "second"), "--epochs", "2", "--eval-share", "0.4"])
+        main([*words, "--out", str(tmp_path / "second"), "--epochs", "2", "--eval-data", str(tmp_path / "played")])
     assert ended.value.code == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert rows["trained"] + rows["held_out"] > 4
+    with pytest.raises(SystemExit) as ended:
+        main(["reward-model", "--resume", str(tmp_path / "second")])
+    told = capsys.readouterr().out
+    assert "Held-out pairs: " in told
+    assert f"wander train learned-reward,env=ENV,model={tmp_path / 'second'}" in told.replace("\n", "")
 
 
 # Training against it

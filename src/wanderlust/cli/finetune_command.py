@@ -247,8 +247,9 @@ def reward_model_sentence(figures: Mapping[str, Any]) -> str:
     stated = (
         "" if error is None else f"; calibration error {error:.3f}, {figures['calibration_error_before']:.3f} before"
     )
+    chance = figures["accuracy_low"] is None or figures["accuracy_low"] <= 0.5
     return (
         f"Held-out pairs: {figures['accuracy']:.1%} right of {figures['held_out_pairs']} "
         f"[{figures['accuracy_low'] or 0:.1%}, {figures['accuracy_high'] or 1:.1%}]; "
-        f"temperature {figures['temperature']:.2f}{stated}."
+        f"temperature {figures['temperature']:.2f}{stated}.{' Not shown to be better than chance.' if chance else ''}"
     )
