@@ -105,12 +105,12 @@ containers:
 		{ apt-get install -y -qq podman runc || { apt-get update -qq && apt-get install -y -qq podman runc; }; } \
 		>/dev/null 2>&1; } || echo "podman is missing: install your system's package of that name" >&2
 
-# Metamath and its databases: the checker of proofs is compared with them.
+# Metamath and its databases, with which the checker of proofs is compared; and Coq.
 provers:
-	@command -v metamath >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-		{ apt-get install -y -qq metamath metamath-databases || { apt-get update -qq && \
-		apt-get install -y -qq metamath metamath-databases; }; } >/dev/null 2>&1; } \
-		|| echo "metamath is missing: install your system's packages metamath and metamath-databases" >&2
+	@{ command -v metamath && command -v coqc; } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -y -qq --no-install-recommends metamath metamath-databases coq || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends metamath metamath-databases coq; }; } >/dev/null 2>&1; } \
+		|| echo "metamath or coqc is missing: install your system's packages metamath, metamath-databases and coq" >&2
 
 clean:
 	rm -rf .venv build dist site web/node_modules src/wanderlust/studio/page .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

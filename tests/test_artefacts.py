@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import time
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ from random import Random
 import pycosat
 import pytest
 
-from wanderlust.artefacts.checkers import verify_artefact
+from wanderlust.artefacts.checkers import CHECKERS, verify_artefact
 from wanderlust.artefacts.contract import ArtefactFile, Statement, names_of
 from wanderlust.artefacts.metamath import MetamathChecker, normal_proof, verify_proof
 from wanderlust.artefacts.metamath_database import Database, MetamathError, given_text, theorem_text
@@ -337,6 +338,18 @@ def test_files_that_are_no_artefacts_are_one_line(tmp_path, text):
         verify_artefact(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize("kind", CHECKERS)
+def test_statements_of_ten_megabytes_are_refused_unread(kind, tmp_path, capsys):
+    path = stored(tmp_path, Statement(kind=kind, text="( " * (5 << 20)), "x")
+    began = time.process_time()
+    with pytest.raises(SystemExit) as left:
+        main(["verify", str(path), "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["artefacts"]
+    assert (left.value.code, row["valid"], [*row["findings"]]) == (1, False, ["malformed"])
+    assert row["reason"] == row["findings"]["malformed"] == "the statement has more than 4 MB"
+    assert time.process_time() - began < 5
+
+
 # --- the environment
 
 
@@ -357,6 +370,7 @@ def test_theorems_are_played_and_their_proofs_stored(proofs, tmp_path):
         assert verify_artefact(path).verdict.valid
         wrong = asyncio.run(rollout(proofs, task, Scripted(["```\nwp ?\n```"])))
         assert (wrong.trajectory.score.reward, wrong.state["artefact"]) == (0.0, None)
+        assert (wrong.state["findings"], wrong.trajectory.score.metrics["accepted/undecided"]) == ({}, 0.0)
 
 
 def test_what_is_no_database_is_one_line(tmp_path):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wanderlust.artefacts.contract import ArtefactFile, ArtefactVerdict, Checker, Finding, read_artefact, refused_unread
+from wanderlust.artefacts.coq import CoqChecker
 from wanderlust.artefacts.metamath import MetamathChecker
 from wanderlust.artefacts.programs import ProgramChecker
 from wanderlust.artefacts.sat import SatChecker
@@ -14,7 +15,7 @@ from wanderlust.artefacts.smt import SmtChecker
 from wanderlust.errors import UsageError, nearest_names
 
 CHECKERS: Mapping[str, Checker] = {
-    one.kind: one for one in (MetamathChecker(), SatChecker(), ProgramChecker(), SmtChecker())
+    one.kind: one for one in (MetamathChecker(), SatChecker(), ProgramChecker(), SmtChecker(), CoqChecker())
 }
 """Checkers by the kind of statement."""
 
