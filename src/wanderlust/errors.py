@@ -38,6 +38,8 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             ProgramError                a program or contract that is wrong
             SatError                    a formula, model or refutation that is wrong
             SmtError                    an SMT problem, model or core that is wrong
+            CoqError                    a Coq statement or proof that is wrong
+            CoqUndecided                a Coq proof whose check ended without a verdict
             EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
             SamplerGapError             sampler and trainer disagree about probabilities
