@@ -22,7 +22,7 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.policies.token_policy import NOT_SAMPLED, TokenPolicy
 from wanderlust.serving import http as serving
 from wanderlust.serving.agent_api import AgentAPI
 from wanderlust.serving.http import AgentServer, path_below_version, recognize_style
@@ -195,7 +195,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("dialect", PATHS)
 def test_what_a_token_policy_cannot_honour_is_refused_by_its_name_and_can_be_ignored(dialect):
-    policy = LocalPolicy.of(MODEL, TOKENIZER, SamplingOptions(max_tokens=6))
+    policy = TokenPolicy(Says(*["yes"] * 9, tokenizer=TOKENIZER), Renderer(TOKENIZER))
     asked = REFUSED[dialect]
 
     async def program(ask):
@@ -211,6 +211,23 @@ def test_what_a_token_policy_cannot_honour_is_refused_by_its_name_and_can_be_ign
 
     names = {"response_format", "tool_choice", "cachedContent", "speechConfig"}
     assert set(run(policy, ignoring, ignored_options=names)[0]) == {200}
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_a_local_policy_keeps_to_a_schema_and_an_answer_cut_at_its_limit_says_so(dialect):
+    policy = LocalPolicy.of(MODEL, TOKENIZER, SamplingOptions(max_tokens=6))
+    ((_, value), *_) = REFUSED[dialect]
+
+    async def program(ask):
+        return await ask(PATHS[dialect], bodies()[dialect] | value)
+
+    (status, body), agent = run(policy, program)
+    assert status == 200
+    reasons = ('"finish_reason":"length"', '"reason":"max_output_tokens"', '"stop_reason":"max_tokens"', '"MAX_TOKENS"')
+    assert any(reason in body.decode() for reason in reasons), body
+    (turn,) = agent.trajectory.turns
+    assert turn.action.content.startswith("{")
+    assert (len(turn.tokens.completion), turn.finish) == (6, NOT_SAMPLED)
 
 
 def test_a_stop_text_ends_the_tokens_and_the_text_goes_on_from_there():

@@ -156,6 +156,7 @@ def test_every_ready_made_environment_has_a_player():
         "budget",
         "graded",
         "harbor",
+        "instructed",
         "learned-reward",
         "own-mail",
         "proofs",

@@ -134,6 +134,8 @@ class AnswerDetails:
     """The text of `AnswerOptions.stop` that ended the answer; empty where none did, or nobody knows."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """Of each sampled token, where they were asked for."""
+    cut: bool = False
+    """Whether an answer whose finish is `not_sampled` ended at its limit of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

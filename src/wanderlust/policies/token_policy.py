@@ -196,7 +196,7 @@ class TokenPolicy:
         finish = "tool_calls" if message.tool_calls and sampled.finish == "stop" else sampled.finish
         if forced.written or sampling.schema:  # no trainer may take such ids for free draws of the policy
             finish = NOT_SAMPLED
-        details = self._details(options, sampled)
+        details = self._details(options, sampled, cut=finish == NOT_SAMPLED and sampled.finish == "length")
         return Completion(message=message, finish=finish, tokens=tokens, usage=usage, details=details)
 
     def _sampling_of(self, options: AnswerOptions) -> SamplingOptions:
@@ -210,13 +210,14 @@ class TokenPolicy:
             sampling = replace(sampling, schema=schema_text(options.response_format))
         return sampling
 
-    def _details(self, options: AnswerOptions, sampled: SampledTokens) -> AnswerDetails | None:
-        if not (options.stop or options.logprobs):
+    def _details(self, options: AnswerOptions, sampled: SampledTokens, *, cut: bool) -> AnswerDetails | None:
+        if not (options.stop or options.logprobs or cut):
             return None
         stop = first_stop(self.renderer.answer_text(sampled.ids), options.stop)
         pairs = zip(sampled.ids, sampled.logprobs, strict=True) if options.logprobs else ()
         decode = self.renderer.tokenizer.decode
         return AnswerDetails(
+            cut=cut,
             stop=stop,
             logprobs=tuple(TokenLogprob(text=str(decode([token])), logprob=logprob) for token, logprob in pairs),
         )

@@ -18,6 +18,7 @@ from wanderlust.serving.dialect import (
     SeatRequest,
     count_turn_tokens,
     encode_data,
+    finish_of,
     read_limit,
     read_stops,
     refuse_options,
@@ -277,7 +278,7 @@ def wants_thinking(request: SeatRequest) -> bool:
 def render_message(turn: Turn, *, id: str, request: SeatRequest) -> JsonObject:
     """Render the answer as JSON data."""
     stop = turn.details.stop if turn.details is not None else ""
-    reason = _STOP_REASONS.get(turn.finish, "stop_sequence" if stop else "end_turn")
+    reason = _STOP_REASONS.get(finish_of(turn), "stop_sequence" if stop else "end_turn")
     if turn.action.tool_calls:
         reason = "tool_use"
     return {

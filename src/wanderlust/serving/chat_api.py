@@ -18,6 +18,7 @@ from wanderlust.serving.dialect import (
     SeatRequest,
     count_turn_tokens,
     encode_data,
+    finish_of,
     read_limit,
     read_stops,
     refuse_options,
@@ -127,7 +128,7 @@ def render_choice(turn: Turn, index: int = 0) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": action.content or (None if calls else "")}
     if calls:
         message["tool_calls"] = calls
-    finish = "tool_calls" if calls else turn.finish
+    finish = "tool_calls" if calls else finish_of(turn)
     choice: JsonObject = {
         "index": index,
         "message": message,

@@ -163,6 +163,11 @@ def refuse_options(body: Mapping[str, Any], harmless: Mapping[str, tuple[Any, ..
             raise UsageError(f"a recorded seat cannot honour `{name}`: leave it out, or let it be ignored with {allow}")
 
 
+def finish_of(turn: Turn) -> str:
+    """Why the answer ended, as chat endpoints name it, also where its tokens were not drawn freely."""
+    return "length" if turn.details is not None and turn.details.cut else turn.finish
+
+
 def requested_format(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """`response_format`; None for plain text."""
     return None if not response_format or response_format.get("type") == "text" else response_format

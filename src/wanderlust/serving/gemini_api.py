@@ -22,6 +22,7 @@ from wanderlust.serving.dialect import (
     SeatRequest,
     count_turn_tokens,
     encode_data,
+    finish_of,
     read_limit,
     read_stops,
     refuse_options,
@@ -340,7 +341,7 @@ def render_candidate(turn: Turn, index: int, *, sent: str = "") -> JsonObject:
         given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
         parts.append({"functionCall": {"id": call.id, "name": call.name, "args": given}})
     content = {"role": "model", "parts": parts or [{"text": ""}]}
-    candidate = {"content": content, "finishReason": _FINISHES.get(turn.finish, "STOP"), "index": index}
+    candidate = {"content": content, "finishReason": _FINISHES.get(finish_of(turn), "STOP"), "index": index}
     logprobs = turn.details.logprobs if turn.details is not None else ()
     if logprobs:
         chosen = [{"token": one.text, "logProbability": one.logprob} for one in logprobs]

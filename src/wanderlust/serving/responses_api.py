@@ -21,6 +21,7 @@ from wanderlust.serving.dialect import (
     SeatRequest,
     count_turn_tokens,
     encode_data,
+    finish_of,
     read_stops,
     refuse_options,
     requested_format,
@@ -233,7 +234,7 @@ def _messages(items: Sequence[_Item]) -> Iterator[Message]:
 
 def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, Any]) -> JsonObject:
     """Render the answer as JSON data."""
-    action, cut = turn.action, turn.finish == "length"
+    action, cut = turn.action, finish_of(turn) == "length"
     output: list[JsonObject] = []
     if action.content or not action.tool_calls:
         logprobs = [render_logprob(one) for one in (turn.details.logprobs if turn.details is not None else ())]
