@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import templates
+from dialects import PATHS, URL, Options, bodies, run, seat, told
 from templates import Says, tokenizer_with
 from wanderlust.environment import Agent, Limits
 from wanderlust.policies.base import SamplingOptions
@@ -32,86 +33,6 @@ from wanderlust.types import IMAGE_MARK, AnswerOptions, Completion, Message, ass
 TOKENIZER = tokenizer_with(templates.HERMES)
 MODEL = fresh_model(TOKENIZER, ModelShape(width=32, layers=2, inner=48, positions=1024), seed=3)
 TOOL = {"type": "object", "properties": {"n": {"type": "integer"}}}
-PIXEL = "iVBORw0KGgo="
-URL = f"data:image/png;base64,{PIXEL}"
-PATHS = {
-    "openai": "/chat/completions",
-    "responses": "/responses",
-    "anthropic": "/messages",
-    "google": "/models/m:generateContent",
-}
-
-
-def bodies(text="hello", image=None):
-    """The same question in each dialect."""
-    parts = [{"type": "text", "text": text}]
-    blocks, items, google = [*parts], [{"type": "input_text", "text": text}], [{"text": text}]
-    if image:
-        parts.append({"type": "image_url", "image_url": {"url": URL}})
-        blocks.append({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}})
-        items.append({"type": "input_image", "image_url": URL})
-        google.append({"inlineData": {"mimeType": "image/png", "data": PIXEL}})
-    return {
-        "openai": {"model": "m", "messages": [{"role": "user", "content": parts}]},
-        "responses": {"model": "m", "input": [{"role": "user", "content": items}]},
-        "anthropic": {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": blocks}]},
-        "google": {"contents": [{"role": "user", "parts": google}]},
-    }
-
-
-class Options:
-    """Says which options reached it, and honours them all."""
-
-    accepts_images = True
-
-    def __init__(self):
-        self.asked, self.messages = [], []
-
-    def unsupported_option(self, options):
-        return ""
-
-    async def complete(self, messages, tools=(), *, key=""):
-        return await self.complete_with_options(AnswerOptions(), messages, tools, key=key)
-
-    async def complete_with_options(self, options, messages, tools=(), *, key="", on_text=None):
-        self.asked.append(options)
-        self.messages.append(list(messages))
-        return Completion(message=assistant("fine"))
-
-
-@asynccontextmanager
-async def seat(policy, **options):
-    """The agent, and a function that posts to its seat and gives the status and the JSON."""
-    agent = Agent(policy, key="k", limits=options.pop("limits", None))
-    api = AgentAPI({"agent": agent}, **options)
-    async with AgentServer() as server, server.serving(api) as key, aiohttp.ClientSession() as session:
-
-        async def ask(path, body=None, *, method="POST", headers=None):
-            data = None if body is None else io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
-            url = server.url.removesuffix("/v1") + path
-            given = {"Authorization": f"Bearer {key}"} if headers is None else headers
-            async with session.request(method, url, data=data, headers=given) as response:
-                return response.status, await response.read()
-
-        ask.url, ask.key = server.url, key
-        yield agent, ask
-
-
-def run(policy, program, **options):
-    async def go():
-        async with seat(policy, **options) as (agent, ask):
-            return await program(ask), agent
-
-    return asyncio.run(go())
-
-
-def told(reply):
-    """Status and message of an error, which must be one line in the form of an API."""
-    status, body = reply
-    data = json.loads(body)
-    message = data["error"]["message"]
-    assert "\n" not in message
-    return status, message
 
 
 OPTIONS = {
@@ -386,111 +307,6 @@ def test_stored_responses_are_given_back_and_forgotten():
     assert [item["content"] for item in items["data"]] == ["a"]
     assert (missing[0], [status for status, _ in gone]) == (404, [200, 404])
     assert after == (400, f"there is no response {kept['id']!r} in this episode")
-
-
-@pytest.mark.parametrize("dialect", PATHS)
-def test_broken_and_huge_bodies_are_refused_in_one_line(dialect, monkeypatch):
-    monkeypatch.setattr(serving, "MAX_REQUEST_BYTES", 2**16)
-
-    async def program(ask):
-        bad = [b"", b"{", b"[]", b"\xff\xfe", b'{"messages": 3, "input": 3, "contents": 3}', b"[" * 5000, b"1e999"]
-        return [told(await ask(PATHS[dialect], body))[0] for body in bad], told(
-            await ask(PATHS[dialect], b" " * (2**16 + 1))
-        )
-
-    (statuses, huge), agent = run(Options(), program)
-    assert set(statuses) == {400}
-    assert huge[0] == 413
-    assert agent.trajectory.turns == []
-
-
-def raw(url, head, body=b"", *, hang_up=False):
-    """Bytes sent by hand, and all that comes back."""
-    place = urlsplit(url)
-    with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
-        connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
-        if hang_up:
-            return b""
-        out = b""
-        while part := connection.recv(65536):
-            out += part
-        return out
-
-
-def test_clients_of_http_1_0_and_bodies_of_100_megabytes():
-    async def program(ask):
-        body = json.dumps(bodies()["openai"] | {"stream": True}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.0\nAuthorization: Bearer {ask.key}\nContent-Length: "
-        old = await asyncio.to_thread(raw, ask.url, f"{head}{len(body)}", body)
-        status, huge = await ask("/v1/messages", b" " * 100 * 2**20, headers={"x-api-key": ask.key})
-        return old, status, huge
-
-    (old, status, huge), agent = run(Scripted(lambda messages, rng: "fine"), program)
-    start, _, events = old.partition(b"\r\n\r\n")
-    assert b" 200 " in start.splitlines()[0]
-    assert b"chunked" not in start
-    assert events.endswith(b"data: [DONE]\n\n")
-    assert (status, json.loads(huge)["error"]["type"]) == (413, "request_too_large")
-    assert len(agent.trajectory.turns) == 1
-
-
-def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_nothing():
-    async def program(ask):
-        head = f"POST /v1/chat/completions HTTP/1.1\nHost: x\nAuthorization: Bearer {ask.key}\nContent-Length: 900"
-        await asyncio.to_thread(raw, ask.url, head, b'{"mess', hang_up=True)
-        return await ask("/v1/chat/completions", bodies()["openai"])
-
-    (status, _), agent = run(Scripted(lambda messages, rng: "fine"), program)
-    assert status == 200
-    assert len(agent.trajectory.turns) == 1
-
-
-WORDS = ["user", "text", "model", URL]
-NAMES = {
-    *("role", "content", "type", "text", "tool_calls", "tool_call_id", "function", "name", "arguments", "parameters"),
-    *("tool_use_id", "input", "input_schema", "source", "url", "data", "media_type", "is_error", "thinking", "id"),
-    *("parts", "functionCall", "function_response", "functionResponse", "response", "args", "inlineData", "mimeType"),
-    *("functionDeclarations", "functionCallingConfig", "mode", "stopSequences", "maxOutputTokens", "responseSchema"),
-    *("output", "call_id", "format", "schema", "properties", "item_reference", "previous_message_id", "anyOf"),
-}
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=4) | st.sampled_from(WORDS),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(NAMES)), inner, max_size=4),
-    max_leaves=12,
-)
-TOP = {
-    *("messages", "input", "contents", "tools", "system", "systemInstruction", "generationConfig", "toolConfig"),
-    *("tool_choice", "stop", "stop_sequences", "max_tokens", "n", "logprobs", "top_logprobs", "text", "stream"),
-    *("previous_response_id", "thread", "thinking", "response_format", "stream_options", "include", "store", "model"),
-    *("metadata", "output_config", "instructions", "system_instruction", "generation_config", "safetySettings"),
-}
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.sampled_from(sorted(PATHS)), st.dictionaries(st.sampled_from(sorted(TOP)), JSON, max_size=5), st.booleans())
-def test_any_request_is_answered_or_refused_in_one_line(dialect, more, streams):
-    path = PATHS[dialect]
-    if dialect == "google" and streams:
-        path = "/models/m:streamGenerateContent?alt=sse"
-    body = bodies()[dialect] | more | ({"stream": True} if streams else {})
-
-    async def go():
-        api = AgentAPI({"agent": Agent(Options())})
-        reply = await api.answer("POST", path, json.dumps(body).encode())
-        if isinstance(reply, serving.HttpResponse):
-            return reply.status, reply.body
-        parts = []
-
-        async def send(part):
-            parts.append(part)
-
-        await reply.write(send)
-        return 200, b"".join(parts)
-
-    status, answer = asyncio.run(go())
-    assert status in (200, 400)
-    if status == 400:
-        assert "\n" not in json.loads(answer)["error"]["message"]
 
 
 def test_counting_tokens_is_no_turn_and_is_refused_where_the_policy_cannot():
