@@ -1,15 +1,15 @@
 """The mail agent of the preset `inbox` on held-out inboxes: after SFT, after RL, and against the best scripted reader.
 
-Sampled at temperature 1, one attempt at each question, the same questions for everybody.
+Sampled at temperature 1, one attempt at each question, the same questions for everybody. Runs of training stay in RUNS
+and go on where they stopped; a run whose configuration is another one is refused.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,17 +20,20 @@ from benchmarks.inbox import TASKS, Result, asked, draw
 from wanderlust.environments.inbox.brief import BriefInbox
 from wanderlust.environments.inbox.environment import Inbox
 from wanderlust.environments.inbox.players import READERS
+from wanderlust.errors import UsageError
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.local.smollm2 import fetch_smollm2
 from wanderlust.recipes.presets import INBOX
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tools.text_protocol import TextProtocol
-from wanderlust.training.checkpoint import Run
+from wanderlust.training.checkpoint import Run, load_config
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
 from wanderlust.types import Task
 
 SPLITS = ("eval", "eval-wordings", "eval-kinds")
+RUNS = Path("runs/benchmarks")
 PROMPTED, PROMPTED_TOKENS = 100, 96
 """Questions for the prompted model, and tokens of one of its answers, at most."""
 
@@ -67,15 +70,27 @@ def prompted(env: Inbox, tasks: Sequence[Task]) -> Result:
 def learnt(seed: int) -> Learnt:
     """The preset from a seed, in this process alone."""
     env = preset_environment()
-    with tempfile.TemporaryDirectory() as folder:
-        path, config = Path(folder) / "run", INBOX.replace(seed=seed)
-        run = Run.begin(path, config)
-        with closing(run.store):
-            began = time.process_time()
+    path, config = RUNS / f"inbox-seed{seed}", INBOX.replace(seed=seed)
+    if path.exists() and load_config(path, TrainConfig) != config:
+        raise UsageError(f"{path} is a run with other settings: remove it to train again")
+    run = Run.resume(path) if path.exists() else Run.begin(path, config)
+    with closing(run.store), _processor_time(path / "processor_seconds.txt") as seconds:
+        if not (path / "report.json").exists():
             run_training(config, run, logger=NullLogger(), workers=1)
-            seconds = time.process_time() - began
-        before, after = (judged(env, path / "checkpoints" / name) for name in ("start", "rl"))
-    return Learnt(before=before, after=after, seconds=seconds)
+    before, after = (judged(env, path / "checkpoints" / name) for name in ("start", "rl"))
+    return Learnt(before=before, after=after, seconds=sum(seconds))
+
+
+@contextmanager
+def _processor_time(path: Path) -> Iterator[list[float]]:
+    """Processor seconds of every time that a run went on, this one last; one that was killed is not among them."""
+    before = [float(line) for line in path.read_text().split()] if path.exists() else []
+    seconds, began = [*before], time.process_time()
+    try:
+        yield seconds
+    finally:
+        seconds.append(time.process_time() - began)
+        path.write_text("\n".join(f"{one:.1f}" for one in seconds))
 
 
 def bars() -> Iterator[Bar]:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import socket
-from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
-import aiohttp
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import templates
-from dialects import PATHS, URL, Options, bodies, run, seat, told
+from dialects import PATHS, URL, Options, bodies, run, told
 from templates import Says, tokenizer_with
 from wanderlust.environment import Agent, Limits
 from wanderlust.policies.base import SamplingOptions
@@ -24,7 +17,6 @@ from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.scripted import Scripted
 from wanderlust.policies.token_policy import NOT_SAMPLED, TokenPolicy
-from wanderlust.serving import http as serving
 from wanderlust.serving.agent_api import AgentAPI
 from wanderlust.serving.http import AgentServer, path_below_version, recognize_style
 from wanderlust.training.tiny_model import ModelShape, fresh_model
