@@ -71,7 +71,7 @@ def learnt(seed: int) -> Learnt:
     """The preset from a seed, in this process alone."""
     env = preset_environment()
     path, config = RUNS / f"inbox-seed{seed}", INBOX.replace(seed=seed)
-    if path.exists() and load_config(path, TrainConfig) != config:
+    if path.exists() and load_config(path, TrainConfig).as_dict() != config.as_dict():
         raise UsageError(f"{path} is a run with other settings: remove it to train again")
     run = Run.resume(path) if path.exists() else Run.begin(path, config)
     with closing(run.store), _processor_time(path / "processor_seconds.txt") as seconds:

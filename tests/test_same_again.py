@@ -83,6 +83,7 @@ PLAYERS = {
     "clock": using("convert_time", converting),
     "connections": Scripted(grouping),
     "frozenlake": draws([f"<action>{way}</action>" for way in ("left", "down", "right", "up")]),
+    "grids": draws(["up", "down", "left", "right", "act", "click 20 20", "reset"]),
     "humaneval": draws(CODE),
     "inbox": using("search_emails", lambda rng: {"keywords": [rng.choice(["boiler", "dinner", "trip", "the"])]}),
     "judged-writing": draws([f"I say {mark}" for mark in range(11)]),

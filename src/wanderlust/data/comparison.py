@@ -24,7 +24,7 @@ MAX_UNKNOWN_SHARE = 0.15
 MAX_CHANGED_TOKENS = 3
 """More tokens in a row that differ are another passage."""
 MIN_MOVED_TOKENS = 6
-"""A passage from this length on may stand elsewhere."""
+"""A passage with so many different tokens may stand elsewhere; a row of empty cells may not."""
 MIN_TYPO_LETTERS = 4
 MIN_USUAL_COUNT, MAX_TYPO_COUNT = 5, 2
 """Occurrences of a word and of its misspelling."""
@@ -211,12 +211,18 @@ class QuestionComparison:
 
     def change(self, one: int, other: int) -> Change | None:
         """The tokens that either has alone; None where the answers differ, or one is not known."""
-        answers = (self._answers[one], self._answers[other])
-        if None in answers or answers[0] != answers[1]:
-            return None
+        return self.difference(one, other) if self.have_one_answer(one, other) else None
+
+    def difference(self, one: int, other: int) -> Change:
+        """The tokens that either has alone."""
         x, y = (Counter(self._row(number).ids) for number in (one, other))
         gone, come = sorted((tuple(sorted((x - y).items())), tuple(sorted((y - x).items()))))
         return gone, come
+
+    def have_one_answer(self, one: int, other: int) -> bool | None:
+        """Whether the answers are equal; None where one is not known."""
+        answers = (self._answers[one], self._answers[other])
+        return None if None in answers else answers[0] == answers[1]
 
     def _information(self, x: _Row, y: _Row) -> tuple[float, tuple[_Lost, _Lost]]:
         """The bits of the tokens that both have, and those of what each has alone: words, and other values."""
@@ -297,13 +303,9 @@ def _differences(x: list[int], y: list[int]) -> list[_Opcode]:
 
 def _moved(x: list[int], y: list[int], opcodes: list[_Opcode]) -> set[_Opcode]:
     """The pieces that are long, gone at one place, and come at another."""
-    gone = {
-        one: tuple(x[one[1] : one[2]]) for one in opcodes if one[3] == one[4] and one[2] - one[1] >= MIN_MOVED_TOKENS
-    }
-    come = {
-        one: tuple(y[one[3] : one[4]]) for one in opcodes if one[1] == one[2] and one[4] - one[3] >= MIN_MOVED_TOKENS
-    }
-    both = {*gone.values()} & {*come.values()}
+    gone = {one: tuple(x[one[1] : one[2]]) for one in opcodes if one[3] == one[4]}
+    come = {one: tuple(y[one[3] : one[4]]) for one in opcodes if one[1] == one[2]}
+    both = {piece for piece in {*gone.values()} & {*come.values()} if len({*piece}) >= MIN_MOVED_TOKENS}
     return {one for one, piece in (*gone.items(), *come.items()) if piece in both}
 
 

@@ -68,24 +68,39 @@ def find_duplicates(
     if {"fuzzy", "slots"} & {*kinds}:
         alone = np.ones(len(table), bool)
         alone[list(copies)] = False
-        index = _Index(table, answers)
-        comparison = QuestionComparison(table, index.slots, index.bits, answers=answers)
-        changes = _Changes(comparison)
-        for one, other in sorted(index.pairs(alone), key=lambda pair: (pair[1], pair[0])):
-            first = first_of.get(one, one)
-            kind = None if other in first_of else comparison.compare(first, other)
-            if kind is not None and kind in kinds:
-                first_of[other], kind_of[other] = first, kind
-            if other not in first_of or kind == "slots":
-                changes.add(first, other, sure=kind == "slots")
-        for first, other in changes.known() if "slots" in kinds else ():
-            if first != other and other not in first_of:
-                first_of[other], kind_of[other] = first, "slots"
+        alike = _find_alike(table, answers, kinds, rows=alone)
+        first_of |= {row: first for row, (first, _) in alike.items()}
+        kind_of |= {row: kind for row, (_, kind) in alike.items()}
         for row in copies if "exact" in kinds else ():
             first_of[row] = first_of.get(copies[row], copies[row])
     for row in sorted(first_of):
         first_of[row] = first_of.get(first_of[row], first_of[row])
     return [Match(row=row, of=first_of[row], kind=kind_of[row]) for row in sorted(first_of)]
+
+
+def _find_alike(
+    table: TokenTable, answers: Sequence[str | None], kinds: Collection[Kind], *, rows: Flags
+) -> dict[int, tuple[int, Kind]]:
+    """Of some rows, those that are nearly equal to an earlier one, or have its values in other words."""
+    found: dict[int, tuple[int, Kind]] = {}
+    index = _Index(table, answers)
+    comparison = QuestionComparison(table, index.slots, index.bits, answers=answers)
+    changes = _Changes(comparison)
+    for one, other in sorted(index.pairs(rows), key=lambda pair: (pair[1], pair[0])):
+        first = found[one][0] if one in found else one
+        kind = None if other in found else comparison.compare(first, other)
+        if kind is not None and kind in kinds:
+            found[other] = (first, kind)
+            if kind == "fuzzy":
+                changes.watch(first, other)
+        if other not in found or kind == "slots":
+            changes.add(first, other, sure=kind == "slots")
+    for _, other in changes.of_values():
+        del found[other]
+    for first, other in changes.known() if "slots" in kinds else ():
+        if first != other and other not in found:
+            found[other] = (first, "slots")
+    return found
 
 
 def find_contaminated(
@@ -118,8 +133,12 @@ def find_contaminated(
         if row not in found:
             if kind := comparison.compare(other, row, within=True):
                 found[row] = Match(row=row, of=other - size, kind=kind)
-            if kind != "fuzzy":
+            if kind == "fuzzy":
+                changes.watch(other, row)
+            else:
                 changes.add(other, row, sure=kind == "slots")
+    for _, row in changes.of_values():
+        del found[row]
     for other, row in changes.known():
         if row not in found:
             found[row] = Match(row=row, of=other - size, kind="slots")
@@ -127,10 +146,24 @@ def find_contaminated(
 
 
 class _Changes:
-    """What changes between two wordings, learned from pairs that are surely the same question."""
+    """What changes between two wordings, and whether it changes the answer."""
 
     def __init__(self, comparison: QuestionComparison):
         self.comparison, self.counts, self.pairs = comparison, Counter[Change](), list[tuple[Change, int, int]]()
+        self.watched, self.equal, self.other = list[tuple[Change, int, int]](), Counter[Change](), Counter[Change]()
+
+    def watch(self, one: int, other: int) -> None:
+        """Count whether the difference of a pair that is taken for the same goes with another answer."""
+        change, same = self.comparison.difference(one, other), self.comparison.have_one_answer(one, other)
+        if any(change) and same is not None:
+            self.watched.append((change, one, other))
+            (self.equal if same else self.other)[change] += 1
+
+    def of_values(self) -> Iterator[tuple[int, int]]:
+        """The watched pairs whose difference goes with another answer in most pairs that have it."""
+        for change, one, other in self.watched:
+            if self.other[change] >= max(MIN_SURE_PAIRS, self.equal[change] + 1):
+                yield one, other
 
     def add(self, one: int, other: int, *, sure: bool) -> None:
         """Count the change between a pair, or keep it for later."""

@@ -22,7 +22,8 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 _ContextHashes: TypeAlias = Callable[[Hashes, Ints], tuple[Hashes, Flags]]
 """Of hashes of tokens and their rows: a hash of each token's context, and whether it lies in the row."""
 
-TOKEN_PATTERN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s.,!?;:'`\u2018\u2019\u2026]|(?<![^\W\d_])_(?![^\W\d_])")
+TOKEN_PATTERN = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|([^\w\s.,!?;:'`\u2018\u2019\u2026])\1*|(?<![^\W\d_])_(?![^\W\d_])")
+DOT_PATTERN, WORD_PATTERN = re.compile(r"(?<![^\s|])\.(?![^\s|])"), re.compile(r"[^\W\d_]{2,}")
 QUOTES = str.maketrans(dict.fromkeys("“”„«»", '"'))
 NUMBERING_PATTERN = re.compile(
     r"\s*(?:(?:question|problem|exercise|task|q)\s*(?:no\.?\s*)?#?\d+\s*[.):]|\d+[.)])\s+", re.IGNORECASE
@@ -61,16 +62,24 @@ UNKNOWN, FIXED, SLOT = 0, 1, 2
 
 
 def words_of(text: str) -> list[str]:
-    """The tokens of a text.
+    """The tokens of a text: words, numbers, and symbols, of which equal ones in a row are one.
+
+    A full stop counts where it stands for itself in a line without words, as in a picture of a board.
 
     Example:
         >>> words_of("Q3. What is 12.5 + 7?")
         ['what', 'is', '12.5', '+', '7']
+        >>> words_of("| . | ## |")
+        ['|', '·', '|', '##', '|']
     """
     numbering = NUMBERING_PATTERN.match(text)
     text = (text[numbering.end() :] if numbering else text).lower()
-    found: list[str] = TOKEN_PATTERN.findall(text if text.isascii() else text.translate(QUOTES))
-    return found
+    text = text if text.isascii() else text.translate(QUOTES)
+    if DOT_PATTERN.search(text):
+        text = "\n".join(
+            line if WORD_PATTERN.search(line) else DOT_PATTERN.sub("\u00b7", line) for line in text.split("\n")
+        )
+    return [found[0] for found in TOKEN_PATTERN.finditer(text)]
 
 
 @dataclass(slots=True)

@@ -1,0 +1,199 @@
+"""Grid games whose rules nobody is told, scored by how few actions a player needs: the environment `grids`."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+from wanderlust.environment import Environment, Episode, Limits
+from wanderlust.environments.grids.cells import CLICK, DOWN, FRAME, INTERACT, LEFT, RESET, RIGHT, UNDO, UP
+from wanderlust.environments.grids.drawing import pixel_of, png
+from wanderlust.environments.grids.game import GameState, GridAction, GridSession, Observation
+from wanderlust.environments.grids.generation import LEVELS, GridGame, game_keys, make_game, mechanics_of_game
+from wanderlust.environments.grids.players import PLAYERS, GridPlayer
+from wanderlust.environments.grids.score import game_score
+from wanderlust.environments.grids.view import describe, describe_change
+from wanderlust.errors import UsageError
+from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
+from wanderlust.rubrics.rubric import Rubric, metric
+from wanderlust.types import IMAGE_MARK, Completion, Message, Policy, Task, Tool, assistant, system, user
+
+NAMES = {RESET: "reset", UP: "up", DOWN: "down", LEFT: "left", RIGHT: "right", INTERACT: "act", UNDO: "undo"}
+NUMBERS = {name: number for number, name in NAMES.items()}
+ACTION_PATTERN = re.compile(
+    r"\b(?:(reset|up|down|left|right|act|undo)|click\s+(\d{1,2})\s*,?\s*(\d{1,2}))\b", re.IGNORECASE
+)
+VIEWS = ("text", "image", "both")
+RULES = (
+    "You play a game on a screen of 64 x 64 pixels. Nobody tells you its rules or its goal: find out. It has {levels} "
+    "levels, each harder than the one before. Use few actions. Answer with one action: {actions}. x grows to the "
+    "right, y downwards. reset begins the level again."
+)
+TASK_PREFIX = "grids-"
+MAX_ACTIONS_FACTOR = 5
+"""Times the actions of a level's shortest solution, after which the game ends."""
+MIN_LEVEL_ACTIONS = 40
+"""That a level may take at any rate."""
+GAMES = {"train": 1000, "eval": 200, "private": 200}
+
+
+def read_action(text: str) -> GridAction | None:
+    """The last action that a text names; None where there is none."""
+    found = list(ACTION_PATTERN.finditer(text))
+    if not found:
+        return None
+    name, x, y = found[-1].groups()
+    if name:
+        return GridAction(number=NUMBERS[name.lower()])
+    return GridAction(number=CLICK, x=int(x), y=int(y)) if max(int(x), int(y)) < FRAME else None
+
+
+def action_text(action: GridAction) -> str:
+    """An action as a player writes it."""
+    return f"click {action.x} {action.y}" if action.number == CLICK else NAMES[action.number]
+
+
+def score(state: Mapping[str, Any]) -> float:
+    """The official score of the game as a share of 1."""
+    return float(state["score"]) / 100
+
+
+def completion(state: Mapping[str, Any]) -> float:
+    """The share of the levels that were solved."""
+    return len(state["level_actions"]) / int(state["levels"])
+
+
+def actions(state: Mapping[str, Any]) -> float:
+    """All actions."""
+    return float(state["actions"])
+
+
+def unread(state: Mapping[str, Any]) -> float:
+    """Answers in which no action was found; each counts as an action."""
+    return float(state["unread"])
+
+
+class FramePolicy:
+    """A player of frames as a policy: it plays a session of its own, which goes as that of the episode does."""
+
+    def __init__(self, player: GridPlayer, game: GridGame):
+        self._player, self._session = player, GridSession(game)
+        self._seen = self._session.begin()
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The player's next action as text."""
+        action = self._player.choose(self._seen)
+        self._seen = self._session.perform(action)
+        return Completion(message=assistant(action_text(action)))
+
+
+class Grids(Environment):
+    """Interactive games of 64 x 64 pixels in 16 colours: find out the rules, with few actions.
+
+    A task is a game of six levels. `eval` has mechanics that `train` never has; `private` has those of `eval`, in games
+    that a secret gives. A level may take five times the actions of its shortest solution, and 40 at any rate. The
+    reward is the score of ARC-AGI-3 with the shortest solutions as baselines; `completion` is a metric beside it.
+
+    Args:
+        levels: Levels of a game that are played.
+        view: `text` for objects and changes, `image` for a PNG of each frame, or `both`.
+        secret: The owner's text that makes the split `private`.
+        games: Games of a split; 0 takes its own number.
+
+    Example:
+        >>> env = Grids()
+        >>> task = next(iter(env.tasks("train")))
+        >>> len(env.game(task).levels)
+        6
+    """
+
+    limits = Limits(max_turns=2000)
+    rubric = Rubric(score, metric(completion), metric(actions), metric(unread))
+    group_by = "mechanics"
+
+    def __init__(self, levels: int = LEVELS, view: str = "text", secret: str = "", *, games: int = 0):
+        if not 1 <= levels <= LEVELS:
+            raise UsageError(f"levels={levels}: a game has 1 to {LEVELS}")
+        if view not in VIEWS:
+            raise UsageError(f"there is no view {view!r}: one of {', '.join(VIEWS)}")
+        self.levels, self.view, self.secret, self.games = levels, view, secret, games
+        self.players = {name: partial(_policy_of, make) for name, make in PLAYERS.items()}
+
+    def tasks(self, split: str = "train") -> Iterator[Task]:
+        """The games of a split; they are made when they are played. Raises UsageError for a split that there is not."""
+        if split not in GAMES:
+            raise UsageError(f"there is no split {split!r}: one of {', '.join(GAMES)}")
+        for key in game_keys(split, self.games or GAMES[split], secret=self.secret):
+            yield Task(id=f"{TASK_PREFIX}{key}", info={"mechanics": ", ".join(mechanics_of_game(key))})
+
+    def game(self, task: Task) -> GridGame:
+        """The game of a task."""
+        return make_game(task.id.removeprefix(TASK_PREFIX))
+
+    def oracle(self, task: Task) -> Policy:
+        """Plays the shortest solutions."""
+        game, lines = self.game(task), list[str | Message]()
+        for level, solution in zip(game.levels, game.solutions, strict=True):
+            for action in solution.actions:
+                x, y = pixel_of(level.size, action.cell) if action.number == CLICK else (0, 0)
+                lines.append(action_text(GridAction(number=action.number, x=x, y=y)))
+        return Scripted(lines)
+
+    async def run(self, episode: Episode) -> None:
+        """One game, until its levels are solved or one of them has taken too many actions."""
+        game, state = self.game(episode.task), episode.state
+        session = GridSession(game)
+        most = [max(MIN_LEVEL_ACTIONS, MAX_ACTIONS_FACTOR * least) for least in game.optimum]
+        state.update(game=game.key, levels=self.levels, unread=0, optimum=list(game.optimum[: self.levels]))
+        seen = session.begin()
+        observation = [system(rules_text(game, self.levels)), self._message(seen, f"level 1; {describe(seen.frame)}")]
+        try:
+            while len(session.level_actions) < self.levels and session.open_actions < most[session.number]:
+                action = read_action((await episode.agent.act(*observation)).content)
+                before = seen
+                if action is None:
+                    state["unread"] += 1
+                    session.waste()
+                    observation = [user(f"no action was read. {rules_text(game, self.levels)}")]
+                else:
+                    seen = session.perform(action)
+                    observation = [self._message(seen, answer_text(before, seen))]
+        finally:
+            done = session.level_actions[: self.levels]
+            state.update(level_actions=done, actions=session.actions)
+            state["score"] = game_score(done, game.optimum[: self.levels])
+
+    def _message(self, seen: Observation, text: str) -> Message:
+        """What is seen, as this environment shows it."""
+        if self.view == "text":
+            return user(text)
+        link = f"data:image/png;base64,{b64encode(png(seen.frame)).decode()}"
+        words = f"{text}\n{IMAGE_MARK}" if self.view == "both" else IMAGE_MARK
+        return Message("user", words, images=(link,))
+
+
+def _policy_of(make: Callable[[Random], GridPlayer]) -> Policy:
+    """A player of its own for every rollout."""
+
+    def begin(key: RolloutKey) -> Policy:
+        return FramePolicy(make(Random("/".join(map(str, key)))), make_game(key.task.removeprefix(TASK_PREFIX)))
+
+    return PerRolloutPolicy(begin)
+
+
+def rules_text(game: GridGame, levels: int) -> str:
+    """What a player is told: the actions, and nothing of what they do."""
+    names = ["click x y" if number == CLICK else NAMES[number] for number in (*game.actions, RESET)]
+    return RULES.format(levels=levels, actions=", ".join(names))
+
+
+def answer_text(before: Observation, seen: Observation) -> str:
+    """What an action brought."""
+    if seen.levels_completed > before.levels_completed:
+        return f"level {seen.levels_completed + 1}; {describe(seen.frame)}"
+    change = describe_change(before.frame, seen.frame)
+    return f"game over: only reset goes on; {change}" if seen.state is GameState.GAME_OVER else change

@@ -1,0 +1,151 @@
+"""A game in progress, with the states, resets and counts of the official engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from wanderlust.environments.grids.board import Action, Level, Outcome, Rules, State
+from wanderlust.environments.grids.cells import CLICK, FRAME, OUTSIDE, RESET, UNDO
+from wanderlust.environments.grids.drawing import AVATAR, EXIT, Canvas, Frame, cell_at
+from wanderlust.environments.grids.generation import GridGame
+from wanderlust.errors import UsageError
+
+
+class GameState(StrEnum):
+    """As the official engine names them."""
+
+    NOT_PLAYED = "NOT_PLAYED"
+    NOT_FINISHED = "NOT_FINISHED"
+    WIN = "WIN"
+    GAME_OVER = "GAME_OVER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridAction:
+    """An action by its official number: 0 resets, 1 to 4 move, 5 interacts, 6 clicks a pixel, 7 takes back."""
+
+    number: int
+    x: int = 0
+    y: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number <= UNDO or not (0 <= self.x < FRAME and 0 <= self.y < FRAME):
+            raise UsageError(f"there is no action {self.number} at {self.x}, {self.y}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What a player sees after an action."""
+
+    frame: Frame
+    state: GameState
+    levels_completed: int
+    available_actions: tuple[int, ...]
+    """Reset aside, which is always there."""
+
+
+def draw(rules: Rules, level: Level, state: State) -> Frame:
+    """The frame of a state."""
+    canvas = Canvas.of(level.size, level.walls)
+    if level.exit >= 0:
+        canvas.fill(level.exit, EXIT)
+    for one in rules.mechanics:
+        if level.placed[one.index] is not None:
+            one.draw(canvas, level.placed[one.index], state.parts[one.index])
+    if state.avatar >= 0:
+        canvas.fill(state.avatar, AVATAR, inset=2 if level.size < 9 else 1)
+    return canvas.frame()
+
+
+class GridSession:
+    """One play of a game.
+
+    A reset begins the level anew, or the whole game where no action has been taken in the level, or the game is won.
+    After a lost level only a reset does anything. Every action counts, resets among them.
+    """
+
+    def __init__(self, game: GridGame):
+        self.game, self.rules = game, game.rules
+        self.state, self.number = GameState.NOT_PLAYED, 0
+        self.level_actions: list[int] = []
+        """Actions of each solved level, lost tries included."""
+        self.actions = 0
+        """All of them."""
+        self._states: list[State] = []
+
+    @property
+    def level(self) -> Level:
+        """The level that is played."""
+        return self.game.levels[self.number]
+
+    @property
+    def open_actions(self) -> int:
+        """Actions since the last solved level."""
+        return self.actions - sum(self.level_actions)
+
+    def begin(self) -> Observation:
+        """Show the first level."""
+        self._enter(0)
+        return self.observe()
+
+    def perform(self, action: GridAction) -> Observation:
+        """Take an action. One that the game lacks changes nothing, and counts."""
+        if self.state is GameState.NOT_PLAYED:
+            raise UsageError("the game has not begun: call begin")
+        self.actions += 1
+        if action.number == RESET:
+            self._reset()
+        elif self.state is GameState.NOT_FINISHED and action.number in self.game.actions:
+            if action.number == UNDO:
+                self._states[1:] = self._states[1:-1]
+            else:
+                self._step(action)
+        return self.observe()
+
+    def waste(self) -> None:
+        """Count an action that could not be read."""
+        self.actions += 1
+
+    def observe(self) -> Observation:
+        """What is seen now."""
+        return Observation(
+            frame=draw(self.rules, self.level, self._states[-1]),
+            state=self.state,
+            levels_completed=len(self.level_actions),
+            available_actions=self.game.actions,
+        )
+
+    def _step(self, action: GridAction) -> None:
+        cell = cell_at(self.level.size, action.x, action.y) if action.number == CLICK else OUTSIDE
+        state, outcome = self.rules.step(self.level, self._states[-1], Action(action.number, cell))
+        self._states.append(state)
+        if outcome is Outcome.LOST:
+            self.state = GameState.GAME_OVER
+        elif outcome is Outcome.SOLVED:
+            self.level_actions.append(self.open_actions)
+            if self.number + 1 < len(self.game.levels):
+                self._enter(self.number + 1)
+            else:
+                self.state = GameState.WIN
+
+    def _reset(self) -> None:
+        if self.state is GameState.WIN or (len(self._states) == 1 and self.state is GameState.NOT_FINISHED):
+            self.level_actions, self.actions = [], 1
+            self._enter(0)
+        else:
+            self._enter(self.number)
+
+    def _enter(self, number: int) -> None:
+        self.number, self.state = number, GameState.NOT_FINISHED
+        self._states = [self.rules.begin(self.level)]
+
+
+def play(game: GridGame, actions: Sequence[GridAction]) -> GridSession:
+    """A session after some actions."""
+    session = GridSession(game)
+    session.begin()
+    for action in actions:
+        session.perform(action)
+    return session

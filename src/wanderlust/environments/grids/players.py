@@ -1,0 +1,172 @@
+"""Players that see frames alone: random, a learner of what changes them, and an explorer of their graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from wanderlust.environments.grids.cells import CLICK, FRAME, RESET, UNDO
+from wanderlust.environments.grids.drawing import STATUS_ROWS, Frame
+from wanderlust.environments.grids.game import GameState, GridAction, Observation
+from wanderlust.environments.grids.view import blobs
+
+MAX_CLICK_PIXELS = 1200
+"""Larger pieces are ground, and are clicked last."""
+
+
+class GridPlayer(Protocol):
+    """Chooses actions in one game."""
+
+    def choose(self, seen: Observation) -> GridAction:
+        """The next action, after this observation."""
+        ...
+
+
+def click_targets(frame: Frame) -> list[GridAction]:
+    """A click in the middle of each piece of one colour, the smaller ones first."""
+    found = sorted(blobs(frame), key=lambda one: (one.pixels > MAX_CLICK_PIXELS, one.pixels, one.y, one.x))
+    points = dict.fromkeys((one.x + one.width // 2, one.y + one.height // 2) for one in found)
+    return [GridAction(number=CLICK, x=x, y=y) for x, y in points]
+
+
+def options(seen: Observation) -> list[GridAction]:
+    """Simple actions, then clicks at pieces; no reset, and nothing taken back."""
+    simple = [GridAction(number=n) for n in seen.available_actions if n not in (CLICK, UNDO)]
+    return simple + (click_targets(seen.frame) if CLICK in seen.available_actions else [])
+
+
+class RandomPlayer:
+    """Every available action alike; clicks at any pixel. Resets when the game is over."""
+
+    def __init__(self, rng: Random):
+        self._rng = rng
+
+    def choose(self, seen: Observation) -> GridAction:
+        """A draw."""
+        if seen.state is not GameState.NOT_FINISHED:
+            return GridAction(number=RESET)
+        number = self._rng.choice(seen.available_actions)
+        x, y = (self._rng.randrange(FRAME), self._rng.randrange(FRAME)) if number == CLICK else (0, 0)
+        return GridAction(number=number, x=x, y=y)
+
+
+def without_status(frame: Frame) -> Frame:
+    """A frame without its last rows, where energy and keys are shown."""
+    return frame[: -STATUS_ROWS * FRAME]
+
+
+class ChangeLearner:
+    """Prefers actions that have changed frames before, and those not tried in a frame yet.
+
+    Learns within a game, across its levels: of moves by their number, of clicks by the colour that is clicked.
+    """
+
+    def __init__(self, rng: Random):
+        self._rng = rng
+        self._tried: dict[tuple[Frame, GridAction], int] = defaultdict(int)
+        self._changes: dict[tuple[int, int], list[int]] = defaultdict(lambda: [1, 2])
+        self._last: tuple[Frame, GridAction] | None = None
+
+    def choose(self, seen: Observation) -> GridAction:
+        """Draw by the share of changes so far, halved for each try in this very frame."""
+        if self._last is not None:
+            before, action = self._last
+            counts = self._changes[self._kind(before, action)]
+            counts[0] += without_status(before) != without_status(seen.frame)
+            counts[1] += 1
+        if seen.state is not GameState.NOT_FINISHED:
+            self._last = None
+            return GridAction(number=RESET)
+        actions = options(seen)
+        weights = [self._weight(seen.frame, action) for action in actions]
+        (action,) = self._rng.choices(actions, weights)
+        self._tried[without_status(seen.frame), action] += 1
+        self._last = (seen.frame, action)
+        return action
+
+    def _kind(self, frame: Frame, action: GridAction) -> tuple[int, int]:
+        return (action.number, frame[action.y * FRAME + action.x] if action.number == CLICK else 0)
+
+    def _weight(self, frame: Frame, action: GridAction) -> float:
+        changed, all_of = self._changes[self._kind(frame, action)]
+        return changed / all_of * 0.5 ** min(self._tried[without_status(frame), action], 20)
+
+
+class GraphExplorer:
+    """Tries every action in every frame, goes to the nearest frame with an action not tried, and learns nothing else.
+
+    Frames are told apart by all their pixels. A frame after which the game was over is left alone.
+    """
+
+    def __init__(self, rng: Random):
+        self._rng = rng
+        self._edges: dict[Frame, dict[GridAction, Frame]] = {}
+        self._options: dict[Frame, list[GridAction]] = {}
+        self._last: tuple[Frame, GridAction] | None = None
+        self._plan: deque[GridAction] = deque()
+        self._level = -1
+
+    @property
+    def edges(self) -> dict[Frame, dict[GridAction, Frame]]:
+        """The graph of the current level: what each action made of each frame."""
+        return self._edges
+
+    def choose(self, seen: Observation) -> GridAction:
+        """The next action of the way to the nearest frame that has one left."""
+        if seen.levels_completed != self._level:
+            self._level, self._last = seen.levels_completed, None
+            self._edges, self._options = {}, {}
+            self._plan.clear()
+        if self._last is not None:
+            before, action = self._last
+            self._edges[before][action] = seen.frame
+            if self._plan and self._edges[before].get(action) != seen.frame:
+                self._plan.clear()
+        if seen.state is not GameState.NOT_FINISHED:
+            self._last = None
+            self._plan.clear()
+            return GridAction(number=RESET)
+        self._see(seen)
+        if not self._plan:
+            self._plan = deque(self._path(seen.frame))
+        action = self._plan.popleft() if self._plan else GridAction(number=RESET)
+        self._last = (seen.frame, action) if action.number != RESET else None
+        return action
+
+    def _see(self, seen: Observation) -> None:
+        if seen.frame not in self._options:
+            found = options(seen)
+            self._rng.shuffle(found)
+            self._options[seen.frame], self._edges[seen.frame] = found, {}
+
+    def _path(self, start: Frame) -> list[GridAction]:
+        """Known actions to the nearest frame with an untried one, and that one; empty where there is none."""
+        came: dict[Frame, tuple[Frame, GridAction] | None] = {start: None}
+        frontier = deque([start])
+        while frontier:
+            frame = frontier.popleft()
+            untried = [one for one in self._options.get(frame, ()) if one not in self._edges[frame]]
+            if untried:
+                return [*_walk(came, frame), untried[0]]
+            for action, following in self._edges.get(frame, {}).items():
+                if following not in came and following in self._options:
+                    came[following] = (frame, action)
+                    frontier.append(following)
+        return []
+
+
+def _walk(came: dict[Frame, tuple[Frame, GridAction] | None], frame: Frame) -> list[GridAction]:
+    out = []
+    while (step := came[frame]) is not None:
+        frame, action = step
+        out.append(action)
+    return out[::-1]
+
+
+PLAYERS: dict[str, Callable[[Random], GridPlayer]] = {
+    "random": RandomPlayer,
+    "change-learner": ChangeLearner,
+    "explorer": GraphExplorer,
+}

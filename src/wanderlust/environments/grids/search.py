@@ -1,0 +1,62 @@
+"""Exact shortest solutions of levels, by breadth-first search over states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wanderlust.environments.grids.board import Action, Level, Outcome, Rules, State
+
+MAX_STATES = 2500
+"""States that a search visits before it gives up."""
+MAX_ACTIONS = 1000
+"""Of a solution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """A shortest solution."""
+
+    actions: tuple[Action, ...]
+    states: int
+    """States that the search saw."""
+
+
+class TooLarge(Exception):
+    """A level has more states than a search may visit."""
+
+
+def shortest_solution(
+    rules: Rules, level: Level, *, max_states: int = MAX_STATES, max_actions: int = MAX_ACTIONS
+) -> Solution | None:
+    """The first of the shortest solutions, by the order of actions; None where there is none of at most `max_actions`.
+
+    Raises TooLarge where `max_states` do not settle it.
+    """
+    first, candidates = rules.begin(level), rules.candidates(level)
+    came: dict[State, tuple[State, Action] | None] = {first: None}
+    frontier = [first]
+    for _ in range(max_actions):
+        reached = []
+        for state in frontier:
+            for action in candidates:
+                following, outcome = rules.step(level, state, action)
+                if outcome is Outcome.LOST or following in came:
+                    continue
+                came[following] = (state, action)
+                if outcome is Outcome.SOLVED:
+                    return Solution(actions=_path(came, following), states=len(came))
+                reached.append(following)
+            if len(came) > max_states:
+                raise TooLarge(f"more than {max_states} states")
+        if not reached:
+            break
+        frontier = reached
+    return None
+
+
+def _path(came: dict[State, tuple[State, Action] | None], state: State) -> tuple[Action, ...]:
+    out = []
+    while (step := came[state]) is not None:
+        state, action = step
+        out.append(action)
+    return tuple(reversed(out))
