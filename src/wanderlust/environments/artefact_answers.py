@@ -38,13 +38,17 @@ class ArtefactAnswers(SingleTurnEnvironment):
         """Writes the task's own artefact."""
         return Scripted([task.answer])
 
+    def read_artefact(self, content: str) -> str:
+        """The artefact of an answer: its last fenced block, or all of it."""
+        fenced = _FENCE.findall(content)
+        return (fenced[-1] if fenced else content).strip()
+
     async def run(self, episode: Episode) -> None:
         """One answer, checked; what the validator says of a statement is kept."""
         episode.state.update(verdict=None, findings={}, artefact=None)
         statement = Statement(**episode.task.info["statement"])
         content = (await episode.agent.act(*episode.task.prompt)).content
-        fenced = _FENCE.findall(content)
-        artefact = (fenced[-1] if fenced else content).strip()
+        artefact = self.read_artefact(content)
         verdict = await asyncio.to_thread(self.checker.check, statement, artefact)
         key = repr(sorted(asdict(statement).items()))
         findings = self._findings.get(key)
