@@ -55,7 +55,8 @@ class Finding:
     """Something that is wrong with a statement."""
 
     name: str
-    """`malformed`, `vacuous`, `unsatisfiable`, `weak`; `undecided` where a prover is missing or has given up."""
+    """`malformed`, `vacuous`, `unsatisfiable`, `weak`; `undecided` where a prover is missing or has given up;
+    `disagrees` where a judge says that the words beside it mean something else."""
     why: str
 
 
