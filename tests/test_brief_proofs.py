@@ -1,14 +1,17 @@
 """Short proofs: statements, held-out statements, hostile answers; and what truth tables find in statements."""
 
 import asyncio
+import json
 from dataclasses import replace
 from random import Random
 
 import pytest
 
+from wanderlust import evaluate_sync
 from wanderlust.artefacts.checkers import verify_artefact
 from wanderlust.artefacts.contract import ArtefactFile, Statement, names_of
 from wanderlust.artefacts.metamath import MetamathChecker
+from wanderlust.cli.main import main
 from wanderlust.environments.brief_proofs import (
     BriefProofs,
     Derivation,
@@ -21,6 +24,7 @@ from wanderlust.environments.brief_proofs import (
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
+from wanderlust.store.reader import RunReader
 
 CHECKER = MetamathChecker()
 ONE = Derivation(implications=("ab", "bc", "dc"), fact="a", goal="c")
@@ -81,6 +85,25 @@ def test_a_proof_earns_its_reward_and_is_checked_again_from_its_file(tmp_path):
     )
     file.write(tmp_path / "proof.json")
     assert verify_artefact(tmp_path / "proof.json").verdict.valid
+
+
+def test_the_artefacts_of_a_whole_run_are_checked_again(tmp_path, capsys):
+    env = BriefProofs(size=1, eval_size=6)
+    evaluate_sync(env, env.players["teacher"](), samples=4, out=tmp_path / "run", progress=False)
+    with pytest.raises(SystemExit) as left:
+        main(["verify", str(tmp_path / "run"), "--json"])
+    rows = json.loads(capsys.readouterr().out)["artefacts"]
+    with RunReader(tmp_path / "run" / "rollouts.db") as reader:
+        paid = [row.id for row in reader.rollouts({"reward": 1.0})]
+    assert [row["file"] for row in rows] == [f"{tmp_path / 'run'}#{number}" for number in paid]
+    assert (left.value.code, len(rows) > 0, all(row["valid"] for row in rows)) == (0, True, True)
+    with pytest.raises(SystemExit) as left:
+        main(["verify", str(tmp_path / "run")])
+    assert (left.value.code, capsys.readouterr().out) == (0, f"{len(rows)} of {len(rows)} artefacts are valid\n")
+    evaluate_sync(env, Scripted(["1"]), out=tmp_path / "none", progress=False)
+    with pytest.raises(SystemExit) as left:
+        main(["verify", str(tmp_path / "none")])
+    assert (left.value.code, "no rollout of this run has an artefact" in capsys.readouterr().err) == (2, True)
 
 
 @pytest.mark.parametrize(
