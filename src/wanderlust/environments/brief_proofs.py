@@ -109,9 +109,10 @@ def shortest_proof(one: Derivation) -> str:
     proofs = {one.fact: FACT}
     while one.goal not in proofs:
         new = dict[str, str]()
-        for first, second in one.implications:
+        for pair in one.implications:
+            first, second = pair[0], pair[1]
             if first in proofs and second not in proofs:
-                new.setdefault(second, f"{second}{first}".upper() + f"{first}{second}{proofs[first]}M")
+                new.setdefault(second, f"{second}{first}".upper() + f"{pair}{proofs[first]}M")
         proofs |= new
     return proofs[one.goal]
 
@@ -120,7 +121,7 @@ def careless_proof(one: Derivation, rng: Random) -> str:
     """Backwards from the goal by any implication that ends in what it needs; what nothing ends in is taken as given."""
     before, wanted, steps = "", one.goal, 0
     while wanted != one.fact and steps < MAX_TEACHER_STEPS:
-        ways = [first for first, second in one.implications if second == wanted]
+        ways = [pair[0] for pair in one.implications if pair[1] == wanted]
         if not ways:
             break
         first, steps = rng.choice(ways), steps + 1

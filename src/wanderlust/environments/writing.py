@@ -21,7 +21,7 @@ from wanderlust.policies.base import SupportsChoices
 from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.choice_judge import ChoiceJudge
-from wanderlust.rubrics.generated import CHOICE_CRITERION_TEMPLATE, Checklist, Criterion
+from wanderlust.rubrics.generated import CHOICE_CRITERION_TEMPLATE, Checklist, Criterion, Importance
 from wanderlust.rubrics.reward_model import RewardModel, reward_model_folder
 from wanderlust.rubrics.rubric import Reward, RewardResult, Rubric, reward_value
 from wanderlust.types import Policy, Task, user
@@ -42,7 +42,7 @@ MIN_DIFFERENT_WORDS = 0.6
 MAX_CHARS = 2000
 """Longer texts keep no constraint."""
 DIFFERENT_WEIGHT = 0.25
-STYLE = (
+STYLE: Sequence[tuple[str, Importance]] = (
     ("Is this text about {subject}?", "essential"),
     ("Is this text correct English?", "essential"),
     ("Does this text show something that can be seen, heard or touched?", "important"),
@@ -111,8 +111,8 @@ class Writing(SingleTurnEnvironment):
         self._fields = [*signature(self._style).parameters] if self._style else []
         if unknown := {*self._fields} - STYLE_FIELDS:
             raise UsageError(f"a style is judged by {', '.join(sorted(STYLE_FIELDS))}, and not by {min(unknown)}")
-        parts = [self.constraints, Reward(different, DIFFERENT_WEIGHT)]
-        super().__init__(rubric=Rubric(*parts, *([self.style] if self._style else [])))
+        styles = [Reward(self.style)] if self._style else []
+        super().__init__(rubric=Rubric(self.constraints, Reward(different, DIFFERENT_WEIGHT), *styles))
 
     def tasks(self, split: str = "train") -> list[Task]:
         """The tasks of `train` or `eval`, whose subjects differ. Raises UsageError for another split."""
