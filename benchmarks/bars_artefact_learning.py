@@ -1,6 +1,6 @@
 """Short Metamath proofs of statements that a small model never saw: how many are accepted, before and after RL.
 
-It imitates a teacher who does not look ahead. The reward is the checker of proofs alone. The bars are about held-out
+It imitates a teacher who seldom looks ahead. The reward is the checker of proofs alone. The bars are about held-out
 statements, one answer each at temperature 1; what the likeliest answers earn stands beside them. Every accepted proof
 is checked again from what was stored.
 """
@@ -26,22 +26,22 @@ SHORT_PROOFS = TrainConfig(
     env="wanderlust.environments.brief_proofs:BriefProofs",
     policy="fresh",
     sft_episodes=6000,
-    sft_steps=1200,
+    sft_steps=800,
     sft_batch=32,
     sft_lr=0.003,
     sft_context_weight=0,
     fresh_width=64,
-    fresh_layers=3,
+    fresh_layers=2,
     fresh_positions=64,
     algorithm="cispo",
-    steps=80,
-    tasks_per_step=32,
+    steps=150,
+    tasks_per_step=64,
     group_size=16,
     lr=1e-3,
     max_tokens=24,
-    eval_every=40,
+    eval_every=50,
 )
-"""Settings of a run: SFT on the careless teacher, then RL."""
+"""Settings of a run: SFT on the careless teacher, then RL. Record 0070 has what shorter runs gave."""
 
 
 def checked_again(rollouts: list[Rollout]) -> tuple[int, int]:

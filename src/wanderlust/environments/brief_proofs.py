@@ -28,6 +28,8 @@ STEPS = (2, 3)
 IMPLICATIONS = 7
 HELD_OUT_MODULUS = 4
 """One of this many statements is held out."""
+CARE = 0.4
+"""How often the teacher looks whether a way leads to the fact."""
 MAX_TEACHER_STEPS = 5
 _LABEL = re.compile(r"[a-z]{2}|\S")
 
@@ -51,7 +53,7 @@ class Derivation:
 
     Example:
         >>> Derivation(implications=("ac", "bc"), fact="a", goal="c").text()
-        'ac\\nbc\\nA\\nC'
+        'A\\nac\\nbc\\nC'
     """
 
     implications: tuple[str, ...]
@@ -61,8 +63,8 @@ class Derivation:
     goal: str
 
     def text(self) -> str:
-        """As it is shown: a line for each implication, then the fact and the goal in capital letters."""
-        return "\n".join([*self.implications, self.fact.upper(), self.goal.upper()])
+        """As it is shown: the fact as a capital letter, a line for each implication, the goal as a capital letter."""
+        return "\n".join([self.fact.upper(), *self.implications, self.goal.upper()])
 
     def statement(self, name: str) -> Statement:
         """The theorem in Metamath's notation."""
@@ -73,7 +75,7 @@ class Derivation:
 
 def read_derivation(text: str) -> Derivation:
     """The statement that `Derivation.text` shows."""
-    *implications, fact, goal = text.lower().splitlines()
+    fact, *implications, goal = text.lower().splitlines()
     return Derivation(implications=tuple(implications), fact=fact, goal=goal)
 
 
@@ -117,11 +119,25 @@ def shortest_proof(one: Derivation) -> str:
     return proofs[one.goal]
 
 
+def letters_that_follow(one: Derivation) -> set[str]:
+    """The letters that have a proof."""
+    known = {one.fact}
+    for _ in one.implications:
+        known |= {pair[1] for pair in one.implications if pair[0] in known}
+    return known
+
+
 def careless_proof(one: Derivation, rng: Random) -> str:
-    """Backwards from the goal by any implication that ends in what it needs; what nothing ends in is taken as given."""
+    """Backwards from the goal by an implication that ends in what it needs; it looks ahead with probability CARE.
+
+    What nothing ends in is taken as given, so that the proof is wrong.
+    """
     before, wanted, steps = "", one.goal, 0
+    follow = letters_that_follow(one)
     while wanted != one.fact and steps < MAX_TEACHER_STEPS:
         ways = [pair[0] for pair in one.implications if pair[1] == wanted]
+        if rng.random() < CARE:
+            ways = [first for first in ways if first in follow] or ways
         if not ways:
             break
         first, steps = rng.choice(ways), steps + 1
@@ -133,8 +149,8 @@ def careless_proof(one: Derivation, rng: Random) -> str:
 class BriefProofs(ArtefactAnswers):
     """Prove a letter from a fact and seven implications; the reward is 1 for a proof that the checker accepts, else 0.
 
-    An answer has the labels of the proof without spaces. `teacher` goes backwards from the goal by any implication
-    that ends in what it needs, and does not look whether that leads anywhere: most of its proofs are wrong.
+    An answer has the labels of the proof without spaces. `teacher` goes backwards from the goal by an implication that
+    ends in what it needs, and seldom looks whether that leads anywhere: half of its proofs are wrong.
     """
 
     origin = "brief-proofs"
