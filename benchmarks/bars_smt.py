@@ -235,10 +235,10 @@ def _with(term: Term, path: tuple[int, ...], new: str) -> Term:
     return (*term[: path[0]], _with(term[path[0]], path[1:], new), *term[path[0] + 1 :])
 
 
-def planted_problems(rng: Random) -> tuple[int, int, int, int]:
+def planted_problems(rng: Random, count: int = PLANTED) -> tuple[int, int, int, int]:
     """Spoilt problems found and planted; sound ones with a finding, and how many."""
     cases: list[tuple[Statement, bool]] = []
-    while len(cases) < PLANTED:
+    while len(cases) < count:
         one = bits_problem(rng, 1) if rng.random() < 0.6 else theorem_problem(rng)
         original = one if one.given[REFERENCE].split()[0] == "sat" else None
         cases.append((one, is_right(one, original)))

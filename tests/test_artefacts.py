@@ -312,7 +312,10 @@ def test_an_artefact_is_checked_again_from_its_file_alone(tmp_path, capsys):
     assert (left.value.code, "metamath" in capsys.readouterr().out) == (0, True)
     with pytest.raises(SystemExit) as left:
         main(["verify"])
-    assert (left.value.code, capsys.readouterr().err) == (2, "wander: wander verify needs files of artefacts\n")
+    assert (left.value.code, capsys.readouterr().err) == (
+        2,
+        "wander: wander verify needs files of artefacts or runs\n",
+    )
 
 
 @pytest.mark.parametrize(

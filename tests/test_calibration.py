@@ -59,6 +59,12 @@ def affirming(messages, rng):
     return "Yes."
 
 
+def lenient(messages, rng):
+    told = messages[-1].content
+    said = told.split("<answer>")[1]
+    return json.dumps({"score": 1 if "polite" in told.split("<answer>")[0] else int("right" in said)})
+
+
 def shouting(completion):
     return float(completion.isupper())
 
@@ -191,6 +197,34 @@ def test_the_command_tells_a_fair_judge_from_one_that_likes_length(place, capsys
     assert long["order_flips"]["value"] == 1.0
     code, out, _ = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:long")
     assert "training on it makes a policy worse" in out
+
+
+def test_a_judge_that_always_says_yes_is_told_apart_from_a_good_one():
+    assert calibrate(verdicts(1.0, 0.95)).always_yes  # though it accepts more of the right ones
+    assert not calibrate(verdicts(1.0, 0.6)).always_yes
+    assert not calibrate([ItemVerdicts(label=True, scores=(1.0,), length=3)]).always_yes
+
+
+def test_each_criterion_has_its_figures_and_a_yes_to_everything_is_said(place, capsys):
+    items = [
+        {"prompt": f"question {n}", "completion": f"it is {'right' if n % 2 else 'wrong'}", "label": bool(n % 2)}
+        for n in range(20)
+    ]
+    criteria = ("Is it right?", "Is it polite?")
+    lines = [json.dumps({**item, "criterion": criterion}) for item in items for criterion in criteria]
+    (place / "criteria.jsonl").write_text("\n".join(lines))
+    words = ("judge", "calibrate", "criteria.jsonl", "--policy", "made.py:lenient")
+    code, out, _ = ran(capsys, *words, "--json")
+    found = json.loads(out)["criteria"]
+    shares = {name: (one["accuracy"]["value"], one["false_positives"]["value"]) for name, one in found.items()}
+    assert (code, shares) == (0, {"Is it right?": (1.0, 0.0), "Is it polite?": (0.5, 1.0)})
+    assert ran(capsys, *words)[1].count("says yes to nearly") == 1
+    (place / "all.jsonl").write_text("\n".join(line for line in lines if "polite" in line))
+    out = ran(capsys, "judge", "calibrate", "all.jsonl", "--policy", "made.py:lenient")[1]
+    assert "It accepts 100% of the wrong answers: it says yes to nearly everything." in out
+    (place / "mixed.jsonl").write_text("\n".join([lines[0], json.dumps(items[0])]))
+    code, _, err = ran(capsys, "judge", "calibrate", "mixed.jsonl", "--policy", "made.py:lenient")
+    assert (code, "with and without a criterion" in err) == (2, True)
 
 
 def test_the_threshold_is_an_option(place, capsys):

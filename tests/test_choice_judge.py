@@ -14,6 +14,7 @@ from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.scripted import Scripted
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.rubrics.choice_judge import ChoiceJudge
+from wanderlust.rubrics.generated import Checklist, Criterion
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant, user
 
@@ -66,8 +67,30 @@ def test_a_calibrated_judge_says_nothing_about_what_it_was_calibrated_on():
     usual = ChoiceJudge(policy(), "{completion}", verdicts=verdicts, calibration=texts)
     odds = [judged(usual, **fields).value for fields in texts]
     assert sum(log(one / (1 - one)) for one in odds) == pytest.approx(0, abs=1e-4)
-    with pytest.raises(UsageError, match="needs completion"):
+    with pytest.raises(UsageError, match="needs one of completion"):
         ChoiceJudge(policy(), "{completion}", verdicts=verdicts, calibration=[{}])
+
+
+def test_each_criterion_is_calibrated_on_its_own():
+    verdicts, blank = {"a": 1.0, "b": 0.0}, [{"completion": "dd"}]
+    judge = ChoiceJudge(policy(), "{criterion} {completion}", verdicts=verdicts, calibration=blank)
+    for criterion in ("abc", "cab", "bbb"):
+        assert judged(judge, criterion=criterion, completion="dd").value == pytest.approx(0.5)
+    assert judged(judge, criterion="abc", completion="da").value != pytest.approx(0.5, abs=1e-4)
+
+
+def test_a_checklist_is_ticked_by_log_probabilities():
+    judge = ChoiceJudge(policy(), "{criterion} {completion}", verdicts={"a": 1.0, "b": 0.0})
+    criteria = [Criterion(text=text, importance="important") for text in ("abc", "cab", "bbb")]
+    (result,) = asyncio.run(Checklist(judge=judge).results(criteria, ["da"]))
+    ticked = [judged(judge, criterion=one.text, completion="da").value > 0.5 for one in criteria]
+    assert result.value == pytest.approx(sum(ticked) / 3)
+    assert (result.metrics["met"], result.metrics["calls"]) == (sum(ticked), 3.0)
+    assert 0 < result.metrics["mass"] < 1
+    assert [line[:3] for line in result.note.splitlines()] == ["[x]" if one else "[ ]" for one in ticked]
+    assert "important: abc (a 0." in result.note
+    with pytest.raises(UsageError, match="ticks each criterion once"):
+        Checklist(judge=judge, how="together")
 
 
 def test_it_is_a_part_of_a_rubric():

@@ -78,6 +78,7 @@ CODE = ["```python\ndef f():\n    pass\n```", "```python\nimport sys\nsys.exit(0
 PLAYERS = {
     "brief-connections": sorter(slip=0.5, doubt=0.2),
     "brief-inbox": draws(["search boiler .", "search dinner from alfa .", "read 1 .", "more .", "answer alfa ."]),
+    "brief-proofs": draws(["CBbcBAab1MM", "1", "AB", "HGghGFfg1MM", "no"]),
     "brief-wordle": draws(SECRET_WORDS[::50]),
     "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
     "clock": using("convert_time", converting),
@@ -86,7 +87,6 @@ PLAYERS = {
     "grids": draws(["up", "down", "left", "right", "act", "click 20 20", "reset"]),
     "humaneval": draws(CODE),
     "inbox": using("search_emails", lambda rng: {"keywords": [rng.choice(["boiler", "dinner", "trip", "the"])]}),
-    "judged-writing": draws([f"I say {mark}" for mark in range(11)]),
     "kuhn": equilibrium_player(),
     "legal-move": draws([f"<move>{cell}</move>" for cell in range(1, 10)]),
     "life": draws(["Done.", "I do not know.", "Which one do you mean?"]),
@@ -105,6 +105,7 @@ PLAYERS = {
     "tool-call": Scripted(guess_arguments),
     "tool-test": Scripted(calling),
     "user-simulator": draws(["On which day?", "BOOK 3", "Day 3", "BOOK 17"]),
+    "writing": draws(["The rain fell on a stone by the road.", "Tea. Tea.", "We saw the wind and the water. Owls!"]),
     "wordle": draws([f"<guess>[{word}]</guess>" for word in SECRET_WORDS[::50]]),
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wanderlust.artefacts.contract import ArtefactFile, ArtefactVerdict, Checker, Finding, read_artefact, refused_unread
+from wanderlust.artefacts.contract import ArtefactFile, ArtefactVerdict, Checker, Finding, read_artefact
 from wanderlust.artefacts.coq import CoqChecker
 from wanderlust.artefacts.metamath import MetamathChecker
 from wanderlust.artefacts.programs import ProgramChecker
@@ -46,9 +46,14 @@ def verify_artefact(path: Path | str) -> Verified:
         >>> verify_artefact("proof.json").verdict.valid
         True
     """
-    file = read_artefact(Path(path))
+    return verify_file(read_artefact(Path(path)))
+
+
+def verify_file(file: ArtefactFile) -> Verified:
+    """Check an artefact again, with its statement. Raises UsageError for a kind that there is no checker of."""
     checker = checker_of(file.statement.kind)
-    verdict = checker.check(file.statement, file.artefact)
-    too_long = refused_unread(file.statement, "")
-    findings = [Finding(name="malformed", why=too_long)] if too_long else checker.validate(file.statement)
-    return Verified(file=file, verdict=verdict, findings=findings)
+    return Verified(
+        file=file,
+        verdict=checker.check(file.statement, file.artefact),
+        findings=checker.validate(file.statement),
+    )

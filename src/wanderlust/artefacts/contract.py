@@ -55,7 +55,8 @@ class Finding:
     """Something that is wrong with a statement."""
 
     name: str
-    """`malformed`, `vacuous`, `unsatisfiable`, `weak`; `undecided` where a prover is missing or has given up."""
+    """`malformed`, `vacuous`, `unsatisfiable`, `weak`; `undecided` where a prover is missing or has given up;
+    `disagrees` where a judge says that the words beside it mean something else."""
     why: str
 
 
@@ -104,15 +105,20 @@ def read_artefact(path: Path) -> ArtefactFile:
         raise UsageError(f"{path} is no JSON: {one_line(str(error))}") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise UsageError(f"{path} is no artefact: its format is not {FORMAT}")
+    return artefact_of(body, str(path))
+
+
+def artefact_of(body: Mapping[str, Any], place: str) -> ArtefactFile:
+    """The artefact of a JSON object, as a rollout's `state["artefact"]` is one. Raises UsageError of one line."""
     statement = body.get("statement")
     texts = {"kind": str, "text": str, "name": str, "informal": str, "given": dict}
     if not isinstance(statement, dict) or {*statement} - {one.name for one in fields(Statement)}:
-        raise UsageError(f"{path}: its statement is no object of {', '.join(texts)}")
+        raise UsageError(f"{place}: its statement is no object of {', '.join(texts)}")
     wrong = [name for name, value in statement.items() if not isinstance(value, texts[name])]
     wrong += [name for name in ("kind", "text") if name not in statement]
     wrong += [name for name in ("artefact", "checker") if not isinstance(body.get(name), str)]
     if wrong or not all(isinstance(one, str) for one in statement.get("given", {}).values()):
-        raise UsageError(f"{path}: {(wrong or ['given'])[0]} is missing, or no text")
+        raise UsageError(f"{place}: {(wrong or ['given'])[0]} is missing, or no text")
     return ArtefactFile(
         statement=Statement(**statement),
         artefact=body["artefact"],

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wanderlust.artefacts.contract import ArtefactVerdict, Finding, Statement, refused_unread
 from wanderlust.artefacts.metamath_database import Assertion, Database, Expression, MetamathError, ordered
+from wanderlust.artefacts.metamath_truth import truth_findings
 
 MAX_PROOF_STEPS = 1_000_000
 MAX_EXPRESSION = 20_000
@@ -200,7 +201,13 @@ class MetamathChecker:
         return theorem, given.assertions
 
     def validate(self, statement: Statement) -> list[Finding]:
-        """Malformed statements, and vacuous ones: what is given, or a hypothesis, says the same already."""
+        """Malformed statements, and vacuous ones: what is given, or a hypothesis, says the same already.
+
+        Of propositional logic also those that no proof can reach, those whose hypotheses contradict each other, and
+        those for which something false is given, all by truth tables.
+        """
+        if why := refused_unread(statement, ""):
+            return [Finding(name="malformed", why=why)]
         try:
             theorem, known = self.read(statement)
         except (MetamathError, RecursionError) as error:
@@ -210,7 +217,7 @@ class MetamathChecker:
         for one in known.values():
             if is_instance(one, theorem):
                 return [Finding(name="vacuous", why=f"{one.label}, which is given, says the same")]
-        return []
+        return truth_findings(theorem, known)
 
 
 def is_instance(known: Assertion, theorem: Assertion) -> bool:

@@ -272,6 +272,8 @@ class ProgramChecker:
         most of its mutants that have others. Without one, a contract is vacuous when two programs that do nothing, with
         different results, keep it.
         """
+        if why := refused_unread(statement, ""):
+            return [Finding(name="malformed", why=why)]
         try:
             contract = read_contract(statement.text)
             text = statement.given.get(REFERENCE)

@@ -231,6 +231,8 @@ class SatChecker:
 
     def validate(self, statement: Statement) -> list[Finding]:
         """Malformed formulas, and vacuous ones: no clause, an empty one, or only clauses that are always true."""
+        if why := refused_unread(statement, ""):
+            return [Finding(name="malformed", why=why)]
         try:
             formula = read_formula(statement.text)
         except SatError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +21,7 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, nearest_names, one_line
 from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, calibrate
 from wanderlust.policies.resolve import open_policies, resolve_judge_policy
+from wanderlust.rubrics.generated import CRITERION_TEMPLATE
 from wanderlust.rubrics.judge import JUDGE_TEMPLATE, GroupJudge, Judge
 from wanderlust.rubrics.model_request import JudgeRefusal
 from wanderlust.rubrics.rubric import gather_results
@@ -46,6 +47,8 @@ class LabeledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     label: bool
     answer: str | None = None
     """The reference, where the judge is to see one."""
+    criterion: str = ""
+    """The criterion that the label is about: a checklist's judge is calibrated, and each criterion has its figures."""
 
 
 def judge_command(
@@ -64,6 +67,7 @@ def judge_command(
     is known. `wander judge gap ENV --policy PLAYER --judge JUDGE`: what choosing among rollouts by it is worth.
 
     ITEMS has a JSON object per line: prompt, completion, label (true or false) and, where the judge sees it, answer.
+    With a criterion in every line, the label says whether the completion meets it, and each criterion has its figures.
     Reported with intervals: true and false positives, kappa, agreement with itself, how much length pleases it, and
     how often it changes its mind when a right and a wrong answer change places.
 
@@ -118,7 +122,11 @@ def _calibrate(
     with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
         resolved = resolve_judge_policy(policy, answer_options.policy_options(greedy=False))
         cache = judge_settings.response_cache()
-        one = judge_settings.single(resolved, cache, JUDGE_TEMPLATE)
+        one = (
+            judge_settings.single(resolved, cache, CRITERION_TEMPLATE, scale=(0, 1))
+            if items[0].criterion
+            else judge_settings.single(resolved, cache, JUDGE_TEMPLATE)
+        )
         pair = GroupJudge(
             policy=resolved.policy, votes=2, cache=cache, model=resolved.label, options=judge_settings.options
         )
@@ -136,12 +144,15 @@ def _calibrate(
     verdicts = [one for one in judged if not isinstance(one, WanderlustError)]
     swaps = [one for one in pairs if not isinstance(one, WanderlustError)]
     measured = calibrate(verdicts, pass_threshold=threshold, swaps=swaps)
+    criteria = _by_criterion(items, judged, threshold)
     if json:
         failed = {"failed": len(errors), "refused": sum(isinstance(error, JudgeRefusal) for error in errors)}
         failed["pairs_failed"] = len(pairs) - len(swaps)
-        print_json({"judge": resolved.label, **failed, **asdict(measured)})
+        each = {"criteria": {name: asdict(found) for name, found in criteria.items()}} if criteria else {}
+        print_json({"judge": resolved.label, **failed, **asdict(measured), **each})
     else:
         _print_calibration(resolved.label, measured)
+        _print_criteria(criteria)
     if errors:
         first = one_line(str(errors[0]))
         print_note(f"{len(errors)} items have no verdict{_refused(errors)} and are in no figure: {first}")
@@ -162,7 +173,8 @@ async def _judge_items(
     """The verdicts on all items, some at once."""
 
     async def judge(item: LabeledAnswer) -> ItemVerdicts:
-        scores = await one.votes_on(votes, prompt=item.prompt, completion=item.completion, answer=item.answer)
+        fields = {name: getattr(item, name) for name in ("prompt", "completion", "answer", "criterion")}
+        scores = await one.votes_on(votes, **fields)
         return ItemVerdicts(label=item.label, scores=tuple(scores), length=len(item.completion))
 
     judged: list[ItemVerdicts | WanderlustError] = []
@@ -175,6 +187,8 @@ async def _judge_items(
 async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list[bool | WanderlustError]:
     """For every prompt with a right and a wrong answer, whether their order changed with their places."""
     out: list[bool | WanderlustError] = []
+    if items[0].criterion:
+        return out
     for prompt, group in groupby(sorted(items, key=lambda item: item.prompt), key=lambda item: item.prompt):
         both = list(group)
         right, wrong = (next((i for i in both if i.label is label), None) for label in (True, False))
@@ -204,7 +218,31 @@ def read_items(file: Path) -> list[LabeledAnswer]:
                 raise UsageError(f"{file}, line {number} is no item: {one_line(str(error))}") from error
     if not out:
         raise UsageError(f"{file} has no items: a JSON object per line with prompt, completion and label")
+    if len({bool(item.criterion) for item in out}) > 1:
+        raise UsageError(f"{file} has items with and without a criterion: give one to each, or to none")
     return out
+
+
+def _by_criterion(
+    items: Sequence[LabeledAnswer], judged: Sequence[ItemVerdicts | WanderlustError], threshold: float
+) -> dict[str, Calibration]:
+    """The judge's errors on each criterion; empty where the items have none."""
+    found: dict[str, list[ItemVerdicts]] = {}
+    for item, verdict in zip(items, judged, strict=True):
+        if item.criterion and isinstance(verdict, ItemVerdicts):
+            found.setdefault(item.criterion, []).append(verdict)
+    return {criterion: calibrate(verdicts, pass_threshold=threshold) for criterion, verdicts in found.items()}
+
+
+def _print_criteria(criteria: Mapping[str, Calibration]) -> None:
+    if not criteria:
+        return
+    table = Table("criterion", "items", "accuracy", "true positives", "false positives", "")
+    for criterion, found in criteria.items():
+        shares = [f"{one.value:.2f}" if one else "" for one in (found.true_positives, found.false_positives)]
+        remark = "says yes to nearly everything" if found.always_yes else ""
+        table.add_row(one_line(criterion, 80), str(found.items), f"{found.accuracy.value:.2f}", *shares, remark)
+    print_result(table)
 
 
 def _print_calibration(label: str, calibration: Calibration) -> None:
@@ -225,5 +263,8 @@ def _print_calibration(label: str, calibration: Calibration) -> None:
     ):
         table.add_row(name, "cannot be told from these items" if estimate is None else str(estimate))
     print_result(table)
+    if calibration.always_yes and calibration.false_positives is not None:
+        share = calibration.false_positives.value
+        print_result(None, f"It accepts {share:.0%} of the wrong answers: it says yes to nearly everything.")
     if (worth := calibration.informative) is not None and worth <= 0:
         print_result(None, "It accepts wrong answers as often as right ones: training on it makes a policy worse.")

@@ -91,12 +91,19 @@ class JudgeSettings:
         """Options of the requests."""
         return JudgeOptions(schema=self.schema)
 
-    def single(self, judging: ResolvedPolicy, cache: JudgeResponseCache | None, default_template: str) -> Judge:
+    def single(
+        self,
+        judging: ResolvedPolicy,
+        cache: JudgeResponseCache | None,
+        default_template: str,
+        *,
+        scale: tuple[int, int] = (0, 10),
+    ) -> Judge:
         """A judge of one answer."""
         return Judge(
             judging.policy,
             default_template if self.template is None else _read_template(self.template),
-            scale="yes/no" if self.yes_no else (0, 10),
+            scale="yes/no" if self.yes_no else scale,
             votes=self.votes,
             cache=cache,
             model=judging.label,

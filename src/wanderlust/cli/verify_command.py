@@ -2,49 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from wanderlust.artefacts.checkers import Verified, verify_artefact
+from wanderlust.artefacts.checkers import Verified, verify_artefact, verify_file
+from wanderlust.artefacts.contract import artefact_of
 from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.errors import UsageError
+from wanderlust.store.reader import RunReader
+from wanderlust.store.run_folder import find_evaluation
 
 
 def verify_artefacts_command(*artefacts: Path, json: JsonFlag = False) -> int:
-    """Check artefacts again, each from its file alone: proofs, models, cores, refutations, programs.
+    """Check artefacts again, each from itself alone: proofs, models, cores, refutations, programs.
 
-    A file holds the statement, what may be used, and the artefact. Ends with status 1 where one is invalid or undecided
+    A file holds the statement, what may be used, and the artefact. Of a run, the artefacts of all its rollouts are
+    checked; the table has those that are wrong, and their number. Ends with status 1 where one is invalid or undecided
     (a prover is missing or gave up), or where the validator has a finding: malformed, vacuous, weak.
 
     Parameters
     ----------
     artefacts:
-        Files of artefacts.
+        Files of artefacts, or folders of runs.
     """
     if not artefacts:
-        raise UsageError("wander verify needs files of artefacts")
-    found = [(path, verify_artefact(path)) for path in artefacts]
+        raise UsageError("wander verify needs files of artefacts or runs")
+    rows = [_row(place, one) for path in artefacts for place, one in _verified(path)]
+    wrong = [row for row in rows if not row["valid"] or row["findings"]]
     if json:
-        print_json({"artefacts": [_row(path, one) for path, one in found]})
+        print_json({"artefacts": rows})
     else:
-        table = Table()
-        for column in ("file", "kind", "statement", "valid", "why"):
-            table.add_column(column)
-        for path, one in found:
-            row = _row(path, one)
-            why = "; ".join([row["reason"], *(f"{name}: {text}" for name, text in row["findings"].items())])
-            valid = "yes" if row["valid"] else "undecided" if row["undecided"] else "no"
-            table.add_row(str(path), row["kind"], row["name"], valid, why.strip("; "))
-        print_result(table)
-    return int(any(not one.verdict.valid or one.findings for _, one in found))
+        files = {str(path) for path in artefacts if not path.is_dir()}
+        shown = [row for row in rows if row in wrong or row["file"] in files]
+        if shown:
+            print_result(_table(shown))
+        if len(shown) < len(rows):
+            print_result(None, f"{len(rows) - len(wrong)} of {len(rows)} artefacts are valid")
+    return int(bool(wrong))
 
 
-def _row(path: Path, one: Verified) -> dict[str, Any]:
+def _verified(path: Path) -> Iterator[tuple[str, Verified]]:
+    """What a file has, or each rollout of a run, with its place."""
+    if not path.is_dir():
+        yield str(path), verify_artefact(path)
+        return
+    found = False
+    with RunReader(find_evaluation(path)[0]) as reader:
+        for row in reader.rollouts():
+            made, place = reader.get(row.id).state.get("artefact"), f"{path}#{row.id}"
+            if isinstance(made, dict):
+                found = True
+                yield place, verify_file(artefact_of(made, place))
+    if not found:
+        raise UsageError(f"{path}: no rollout of this run has an artefact")
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for column in ("file", "kind", "statement", "valid", "why"):
+        table.add_column(column)
+    for row in rows:
+        why = "; ".join([row["reason"], *(f"{name}: {text}" for name, text in row["findings"].items())])
+        valid = "yes" if row["valid"] else "undecided" if row["undecided"] else "no"
+        table.add_row(row["file"], row["kind"], row["name"], valid, why.strip("; "))
+    return table
+
+
+def _row(place: str, one: Verified) -> dict[str, Any]:
     return {
-        "file": str(path),
+        "file": place,
         "kind": one.file.statement.kind,
         "name": one.file.statement.name,
         "valid": one.verdict.valid,

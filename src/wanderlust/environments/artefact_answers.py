@@ -12,6 +12,7 @@ from wanderlust.artefacts.contract import Checker, Finding, Statement
 from wanderlust.environment import Episode, SingleTurnEnvironment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import RewardResult, Rubric
+from wanderlust.rubrics.statement_judge import Meaning, StatementJudge
 from wanderlust.types import Policy, Task
 
 _FENCE = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
@@ -27,24 +28,31 @@ class ArtefactAnswers(SingleTurnEnvironment):
 
     origin = ""
     """Name of the environment in stored artefacts."""
+    statement_judge: StatementJudge | None = None
+    """Says whether statements say what their words say; the verdict is in `state["meaning"]`, and takes no reward."""
 
     def __init__(self, checker: Checker):
         """Answers are checked by `checker`."""
         self.checker = checker
         self._findings: dict[str, list[Finding]] = {}
+        self._meanings: dict[str, Meaning] = {}
         super().__init__(rubric=Rubric(self.accepted))
 
     def oracle(self, task: Task) -> Policy:
         """Writes the task's own artefact."""
         return Scripted([task.answer])
 
+    def read_artefact(self, content: str) -> str:
+        """The artefact of an answer: its last fenced block, or all of it."""
+        fenced = _FENCE.findall(content)
+        return (fenced[-1] if fenced else content).strip()
+
     async def run(self, episode: Episode) -> None:
         """One answer, checked; what the validator says of a statement is kept."""
         episode.state.update(verdict=None, findings={}, artefact=None)
         statement = Statement(**episode.task.info["statement"])
         content = (await episode.agent.act(*episode.task.prompt)).content
-        fenced = _FENCE.findall(content)
-        artefact = (fenced[-1] if fenced else content).strip()
+        artefact = self.read_artefact(content)
         verdict = await asyncio.to_thread(self.checker.check, statement, artefact)
         key = repr(sorted(asdict(statement).items()))
         findings = self._findings.get(key)
@@ -54,6 +62,11 @@ class ArtefactAnswers(SingleTurnEnvironment):
                 self._findings[key] = findings
         episode.state["verdict"] = asdict(verdict)
         episode.state["findings"] = {one.name: one.why for one in findings}
+        if self.statement_judge is not None:
+            meaning = self._meanings.get(key) or await self.statement_judge.meaning(statement)
+            if meaning.agreement is not None:
+                self._meanings[key] = meaning
+            episode.state["meaning"] = asdict(meaning) | {"finding": meaning.finding and meaning.finding.name}
         if verdict.valid and not findings:
             origin = {"environment": self.origin, "task": episode.task.id}
             made = {"statement": asdict(statement), "artefact": artefact, "checker": verdict.checker, "origin": origin}
@@ -61,6 +74,9 @@ class ArtefactAnswers(SingleTurnEnvironment):
         episode.state["feedback"] = verdict.reason or "; ".join(one.why for one in findings) or "it is right"
 
     def accepted(self, state: Mapping[str, Any]) -> RewardResult:
-        """1 when the checker accepts the artefact and the validator has no finding; counts those left undecided."""
+        """1 when the checker accepts the artefact and the validator has no finding; counts what else was said."""
         counts = {"undecided": float(state["verdict"]["undecided"]), "findings": float(len(state["findings"]))}
+        if meaning := state.get("meaning"):
+            counts["disagrees"] = float(meaning["finding"] is not None)
+            counts["meaning_unknown"] = float(meaning["agreement"] is None)
         return RewardResult(value=float(state["artefact"] is not None), metrics=counts)

@@ -11,6 +11,9 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.statistics import Z95, Estimate, mean, share_estimate, wilson
 from wanderlust.rubrics.step_statistics import correlation
 
+ALWAYS_YES = 0.9
+"""Share of the wrong answers from which on a judge that accepts them says yes to nearly everything."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemVerdicts:
@@ -55,6 +58,11 @@ class Calibration:
         if self.true_positives is None or self.false_positives is None:
             return None
         return self.true_positives.value - self.false_positives.value
+
+    @property
+    def always_yes(self) -> bool:
+        """Whether it accepts nearly all wrong answers, however well it does on right ones."""
+        return self.false_positives is not None and self.false_positives.value >= ALWAYS_YES
 
 
 def calibrate(items: Sequence[ItemVerdicts], *, pass_threshold: float = 0.5, swaps: Sequence[bool] = ()) -> Calibration:

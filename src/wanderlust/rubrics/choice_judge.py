@@ -5,7 +5,7 @@ So a small model can judge that writes no readable verdicts, and a verdict costs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from copy import copy
 from math import exp, fsum
 from typing import Any
@@ -25,6 +25,8 @@ Given answer: {completion}
 
 Is the given answer right? Answer with Yes or No."""
 """The default question to a judge."""
+CHOICE_METRICS = frozenset({"mass", "certainty"})
+"""Names of a judge's metrics, shares both."""
 
 
 class ChoiceJudge:
@@ -33,9 +35,12 @@ class ChoiceJudge:
     Probabilities are those of the model at temperature 1, normalised over the verdicts. Nothing is drawn, so the same
     prompt has the same score. `calibration` has the fields of some prompts whose mean log-probabilities are subtracted
     first, so that a judge that says yes to everything is not believed: typical ones without labels (batch calibration,
-    arXiv 2309.17249), or a single one with "N/A" in its fields (contextual calibration, arXiv 2102.09690). Metrics of a
-    rollout: `mass`, the probability of all verdicts together, which is low where the model would rather say something
-    else, and `certainty`, that of the likeliest one among them.
+    arXiv 2309.17249), or a single one with "N/A" in its fields (contextual calibration, arXiv 2102.09690). Fields that
+    such a prompt leaves out are those of what is judged: with `{"completion": "N/A"}` alone, a judge that reads a
+    `criterion` as well is calibrated for each criterion.
+
+    Metrics of a rollout: `mass`, the probability of all verdicts together, which is low where the model would rather
+    say something else, and `certainty`, that of the likeliest one among them.
 
     The policy is a checkpoint, or a `TokenPolicy` over vLLM. One that fails is a RubricFailure, and never a score.
 
@@ -59,7 +64,7 @@ class ChoiceJudge:
         """`verdicts` are texts with their scores, from 0 to 1; `instructions` are the system message.
 
         Raises UsageError for a policy that tells no probabilities, for fewer than two verdicts, for one that another
-        begins with, and for a calibration without the template's fields.
+        begins with, and for a calibration with none of the template's fields.
         """
         texts = [*verdicts]
         if len(texts) < 2 or not all(0 <= score <= 1 for score in verdicts.values()):
@@ -70,24 +75,24 @@ class ChoiceJudge:
         self._instructions = instructions
         self._template = JudgeTemplate(template, name=name)
         self.__signature__ = self._template.signature
-        if any({*self._template.fields} - {*fields} for fields in self.calibration):
-            raise UsageError(f"each prompt of the calibration of {name!r} needs {', '.join(self._template.fields)}")
+        if any({*self._template.fields}.isdisjoint(fields) for fields in self.calibration):
+            raise UsageError(
+                f"each prompt of the calibration of {name!r} needs one of {', '.join(self._template.fields)}"
+            )
         self.policy = _scoring(policy, name)
-        self._usual: list[float] | None = None
+        self._usual: dict[str, list[float]] = {}
 
     def asking(self, policy: Policy) -> ChoiceJudge:
         """The same judge by another policy."""
         other = copy(self)
-        other.policy, other._usual = _scoring(policy, self.name), None
+        other.policy, other._usual = _scoring(policy, self.name), {}
         return other
 
     async def __call__(self, **fields: Any) -> RewardResult:
         """Judge the fields. Raises RubricFailure when the policy fails."""
-        (told,) = await gather_values([self._logprobs(fields)])
-        if self._usual is None:
-            rows = [await self._logprobs(one) for one in self.calibration] or [[0.0] * len(told)]
-            self._usual = [fsum(column) / len(rows) for column in zip(*rows, strict=True)]
-        weights = [one - usual for one, usual in zip(told, self._usual, strict=True)]
+        told, *rows = await gather_values([self._logprobs(fields), *self._calibrating(fields)])
+        usual = [fsum(column) / len(rows) for column in zip(*rows, strict=True)] or [0.0] * len(told)
+        weights = [one - usual for one, usual in zip(told, usual, strict=True)]
         most = max(weights)
         shares = [exp(one - most) for one in weights]
         total = fsum(shares)
@@ -96,6 +101,15 @@ class ChoiceJudge:
         return RewardResult(
             value=value, metrics={"mass": fsum(map(exp, told)), "certainty": max(shares) / total}, note=likely
         )
+
+    def _calibrating(self, fields: Mapping[str, Any]) -> list[Awaitable[list[float]]]:
+        """What the calibration's prompts are answered with."""
+        return [self._known(self._template.fill({**fields, **one}), {**fields, **one}) for one in self.calibration]
+
+    async def _known(self, prompt: str, fields: Mapping[str, Any]) -> list[float]:
+        if prompt not in self._usual:
+            self._usual[prompt] = await self._logprobs(fields)
+        return self._usual[prompt]
 
     async def _logprobs(self, fields: Mapping[str, Any]) -> list[float]:
         question = user(self._template.fill(fields))

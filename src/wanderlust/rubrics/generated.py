@@ -18,6 +18,7 @@ import msgspec
 
 from wanderlust.errors import RubricFailure, UsageError, one_line
 from wanderlust.policies.base import derive_key
+from wanderlust.rubrics.choice_judge import CHOICE_METRICS, ChoiceJudge
 from wanderlust.rubrics.judge import Judge, JudgeOptions
 from wanderlust.rubrics.label_free import ExtractAnswer, Reference
 from wanderlust.rubrics.model_request import (
@@ -57,6 +58,12 @@ CRITERION_TEMPLATE = """Does this answer meet the criterion? 1 is yes, 0 is no; 
 <answer>
 {completion}
 </answer>"""
+CHOICE_CRITERION_TEMPLATE = """<answer>
+{completion}
+</answer>
+
+{criterion} Answer with Yes or No."""
+"""The same for a `ChoiceJudge`, in the words that small models follow."""
 CRITERIA_TEMPLATE = """How well does this answer meet these criteria, taken together with their importance? \
 HIGH is entirely.
 
@@ -185,9 +192,12 @@ class Checklist:
     Rewards and costs one call; the mean over `votes`, each with the criteria in another order. With `dropout`, a share
     of the criteria is left out, which makes them harder to game: drawn by the texts of the group's answers, or for a
     part of a rubric by the prompt, so that all samples of a task have the same.
+
+    A `ChoiceJudge` over the fields `criterion` and `completion` ticks by log-probabilities: a criterion is met where
+    yes is more probable than no. So a small model can judge that writes no readable verdict.
     """
 
-    judge: Policy
+    judge: Policy | ChoiceJudge
     criteria: Sequence[Criterion] = ()
     writer: Policy | None = None
     how: Literal["each", "together"] = "each"
@@ -197,7 +207,7 @@ class Checklist:
     cache: JudgeResponseCache | None = None
     options: JudgeOptions = field(default_factory=JudgeOptions)
     name: str = "checklist"
-    _judge: Judge = field(init=False)
+    _judge: Judge | ChoiceJudge = field(init=False)
     _writer: JudgeClient | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -205,8 +215,14 @@ class Checklist:
             raise UsageError(f"dropout is a share of the criteria from 0 to below 1, not {self.dropout}")
         if self.votes < 1:
             raise UsageError(f"{self.name!r} needs at least one vote")
-        self._judge = Judge(
-            self.judge,
+        self._judge = self.judge if isinstance(self.judge, ChoiceJudge) else self._asking(self.judge)
+        self._writer = None if self.writer is None else rubric_client(self.writer, self.options)
+        if isinstance(self.judge, ChoiceJudge) and (self.how != "each" or self.votes > 1):
+            raise UsageError(f"{self.name!r} has a judge by log-probabilities: it ticks each criterion once")
+
+    def _asking(self, policy: Policy) -> Judge:
+        return Judge(
+            policy,
             CRITERION_TEMPLATE if self.how == "each" else CRITERIA_TEMPLATE,
             name="criterion" if self.how == "each" else "criteria",
             scale=(0, 1) if self.how == "each" else (1, 10),
@@ -215,7 +231,6 @@ class Checklist:
             model=self.model,
             options=self.options,
         )
-        self._writer = None if self.writer is None else rubric_client(self.writer, self.options)
 
     async def __call__(self, *, prompt: Sequence[Message], completion: str) -> RewardResult:
         """Score one answer. UsageError without criteria and writer; RubricFailure when a verdict fails."""
@@ -229,8 +244,7 @@ class Checklist:
             spent.update(written.usage)
         result = await self._score(self._selected(criteria, [question]), completion)
         writing = self.options.usage_metrics(spent)
-        metrics = {name: value + writing.get(name, 0.0) for name, value in result.metrics.items()}
-        return replace(result, metrics=metrics)
+        return replace(result, metrics=_added(result.metrics, writing))
 
     async def scores(self, criteria: Sequence[Criterion], answers: Sequence[str]) -> list[float]:
         """Score every answer by the same criteria. RubricFailure, and never a 0, when a verdict fails."""
@@ -261,8 +275,7 @@ class Checklist:
         met = [verdict.value > 0.5 for verdict in verdicts]  # a tie is not met
         total = fsum(criterion.weight for criterion in criteria)
         lines = [
-            f"[{'x' if yes else ' '}] {criterion.importance}: {criterion.text}"
-            f" ({round(verdict.value * self.votes)} of {self.votes})"
+            f"[{'x' if yes else ' '}] {criterion.importance}: {criterion.text} ({self._vote_note(verdict)})"
             for yes, criterion, verdict in zip(met, criteria, verdicts, strict=True)
         ]
         return RewardResult(
@@ -270,6 +283,11 @@ class Checklist:
             metrics={"met": float(sum(met)), **_total_usage(verdicts)},
             note="\n".join(lines),
         )
+
+    def _vote_note(self, verdict: RewardResult) -> str:
+        if isinstance(self.judge, ChoiceJudge):
+            return verdict.note
+        return f"{round(verdict.value * self.votes)} of {self.votes}"
 
     async def _score_together(self, criteria: Sequence[Criterion], text: str) -> RewardResult:
         orders = [list(criteria) for _ in range(self.votes)]
@@ -288,9 +306,15 @@ class Checklist:
 
 
 def _total_usage(verdicts: Sequence[RewardResult]) -> dict[str, float]:
-    """Calls, tokens and cost of several verdicts."""
+    """Calls, tokens and cost of several verdicts; of judges by log-probabilities the calls and the means of shares."""
     names = [name for name in verdicts[0].metrics if name != "spread"]
-    return {name: fsum(verdict.metrics[name] for verdict in verdicts) for name in names}
+    total = {name: fsum(verdict.metrics[name] for verdict in verdicts) for name in names}
+    means = {name: total[name] / len(verdicts) for name in CHOICE_METRICS & total.keys()}
+    return {"calls": float(len(verdicts)), **total, **means}
+
+
+def _added(metrics: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    return {name: metrics.get(name, 0.0) + more.get(name, 0.0) for name in {**metrics, **more}}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -311,7 +335,4 @@ class ChecklistReward:
         written = await _ask_for_rubric(rubric_client(self.writer, options), reference=reference.text)
         share = options.usage_metrics(written.usage, samples=len(completions))
         results = await self.checklist.results(written.value, completions)
-        return [
-            replace(one, metrics={name: value + share.get(name, 0.0) for name, value in one.metrics.items()})
-            for one in results
-        ]
+        return [replace(one, metrics=_added(one.metrics, share)) for one in results]
