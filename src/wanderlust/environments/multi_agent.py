@@ -1,8 +1,7 @@
-"""Three small games with several seats: a simulated user, a proposer and a solver, and a judge in the episode."""
+"""Two small games with several seats: a simulated user, and a judge in the episode."""
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 from wanderlust.environment import Environment, Episode, Limits
@@ -41,30 +40,6 @@ class UserSimulator(Environment):
         episode.reward(
             "booked", float(last_number_in(clerk_message.content.rpartition("BOOK")[2]) == episode.task.answer)
         )
-
-
-class ProposerSolver(Environment):
-    """One seat sets a sum that the other solves; the proposer earns most when half of the tries are right."""
-
-    seats = ("proposer", "solver")
-    limits = Limits(max_turns=4)
-
-    def tasks(self, split: str = "train") -> list[Task]:
-        """As many as there are numbers of terms."""
-        return [Task(id=f"terms-{n}", info={"terms": n}) for n in range(2, 10)]
-
-    async def run(self, episode: Episode) -> None:
-        """A sum, and four tries at it."""
-        ask = f"Set a sum of {episode.task.info['terms']} whole numbers, such as 12 + 7."
-        set_sum = (await episode.agents["proposer"].act(user(ask))).content[-500:]
-        terms = [int(term) for term in re.findall(r"\d{1,6}", set_sum)]
-        if len(terms) != episode.task.info["terms"]:
-            return
-        solve = user(f"What is {' + '.join(map(str, terms))}? End with the number.")
-        right = [last_number_in((await episode.agents["solver"].act(solve)).content) == sum(terms) for _ in range(4)]
-        share = sum(right) / 4
-        episode.reward("learnable", 4 * share * (1 - share), "proposer")
-        episode.reward("right", share, "solver")
 
 
 class JudgedWriting(Environment):
