@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias
 from wanderlust.artefacts.contract import names_of
 from wanderlust.artefacts.made_tasks import (
     ARITHMETIC,
-    PROGRAM_KINDS,
     SHOWN,
     TASK_KINDS,
     MadeTask,
@@ -45,7 +44,7 @@ TRUTH_LINES = (1, 2, 3, 4)
 _PROGRAM_RULES = "a program of a few lines on x, like `x += 3`"
 PROPOSE: Mapping[str, str] = {
     "deduction": f"Set a task: {_PROGRAM_RULES}, then `input` and a number. The solver finds x at the end.",
-    "abduction": f"Set a task: {_PROGRAM_RULES}, then `input` and a number. The solver finds the input from its result.",
+    "abduction": f"Set a task: {_PROGRAM_RULES}, then `input` and a number. The solver finds it from the result.",
     "induction": f"Set a task: {_PROGRAM_RULES}. The solver writes it from its results.",
     ARITHMETIC: "Set a task: an expression of whole numbers, like `12 + 7`. The solver finds its value.",
 }
@@ -176,7 +175,9 @@ class SelfMadeTasks(Environment):
             answer = await solver.act(*episode.task.prompt)
             episode.state.update(right=float(is_right(MadeTask.of(info[MADE_KEY]), answer.content)))
             return
-        solver.trajectory.trainable = False  # its tries tell what the task is worth; it learns where siblings answer one
+        solver.trajectory.trainable = (
+            False  # its tries tell what the task is worth; it learns where siblings answer one
+        )
         text = (await proposer.act(*episode.task.prompt)).content
         made, findings = _validated(info["kind"], text, info["known"])
         state: dict[str, Any] = {**made, "rate": None, "findings": findings}

@@ -134,7 +134,7 @@ SELF_MADE = TrainConfig(
     max_tokens=32,
     eval_every=30,
 )
-"""Small programs and sums that the model sets for itself, learns to solve, and is paid for by how learnable they are."""
+"""Small programs and sums that the model sets for itself and solves, paid by how learnable they are."""
 
 TOOL_CALL = TrainConfig(
     env="wanderlust.environments.tool_call:ToolCallEnvironment,size=15",

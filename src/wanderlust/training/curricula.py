@@ -34,8 +34,8 @@ def _self_made(env: Environment, seed: int, settings: Any) -> Curriculum:
     maker = env.unwrapped
     if not isinstance(maker, MakesTasks):
         raise UsageError(
-            f"{type(maker).__name__} makes no tasks for a curriculum: that takes `proposal_task` and `practice_task`, as "
-            "in the environment self-made"
+            f"{type(maker).__name__} makes no tasks for a curriculum: that takes `proposal_task` and "
+            "`practice_task`, as in the environment self-made"
         )
     pool = TaskPool.of(task for task in iter_tasks(env, "train") if MADE_KEY in task.info)
     return SelfMade(env=maker, pool=pool, seed=seed, settings=settings)

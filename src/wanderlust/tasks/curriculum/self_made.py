@@ -33,7 +33,9 @@ class MakesTasks(Protocol):
     task_kinds: Sequence[str]
     """Kinds of tasks, proposed in turn."""
 
-    def proposal_task(self, number: int, *, kind: str, beside: Sequence[Mapping[str, Any]], known: Sequence[str]) -> Task:
+    def proposal_task(
+        self, number: int, *, kind: str, beside: Sequence[Mapping[str, Any]], known: Sequence[str]
+    ) -> Task:
         """The task of proposing one; `beside` are shown, `known` the functions of all that must not be repeated."""
         ...
 
