@@ -14,6 +14,7 @@ from wanderlust.testing import replay_rollout
 from wanderlust.tools.function import ToolError
 from wanderlust.types import Message, Rollout, ToolCall, assistant
 from wanderlust.worlds import (
+    App,
     Mail,
     Oracle,
     Scenario,
@@ -21,11 +22,13 @@ from wanderlust.worlds import (
     UserInterface,
     World,
     WorldEnvironment,
+    action,
     capture,
     log_of,
     replay_log,
     verify,
 )
+from wanderlust.worlds.apps.mcp_app import McpApp
 from wanderlust.worlds.engine.events import Minefield, Plan
 from wanderlust.worlds.engine.world import ActionFailed
 from wanderlust.worlds.wrap.branches import MAX_BRANCHES, Trial, WorldBranches
@@ -162,6 +165,25 @@ def test_a_minefield_and_a_gate_are_not_in_a_branch():
     assert (trial.stopped, told, world.stopped) == ("", [], "")
     world.call("Emails", "send_email", SEND)
     assert (world.stopped, told) == ("minefield sent", ["send_email"])
+
+
+class Door(App):
+    """Opens a real door."""
+
+    outside = True
+
+    @action("agent", writes=True)
+    def open(self) -> str:
+        """Open it."""
+        return "open"
+
+
+def test_what_no_branch_has_a_copy_of_is_not_reached():
+    world = World([Door()])
+    with pytest.raises(ActionFailed, match="Door is no part of the world"):
+        Trial(world, "x").call("Door", "open", {})
+    assert world.call("Door", "open", {}) == "open"
+    assert McpApp.outside
 
 
 PLAIN = [

@@ -47,7 +47,9 @@ class Trial(World):
         self._schedule = Schedule(EMPTY_PLAN, start=self.now, oracle=False, owner=self)
 
     def call(self, app: str, action: str, args: Mapping[str, Any], *, by: Actor = "agent") -> Any:
-        """As `World.call` says, but for actions that end a turn: nobody is spoken to from a branch."""
+        """As `World.call` says. Raises ActionFailed for actions that end a turn, or reach something outside."""
+        if app in self._apps and self._apps[app].outside:
+            raise ActionFailed(f"{app} is no part of the world, and has no branches: switch to main first")
         if action_of(self._apps, app, action).ends_turn:
             raise ActionFailed("nobody hears you in a branch: switch to main first")
         return super().call(app, action, args, by=by)
