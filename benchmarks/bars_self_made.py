@@ -39,11 +39,8 @@ METHODS: Mapping[str, TrainConfig] = {
     "fixed": SELF_MADE.replace(
         env=f"{ENVIRONMENT},propose=0", curriculum="uniform", tasks_per_step=2 * SELF_MADE.tasks_per_step
     ),
-    "fixed, learnability": SELF_MADE.replace(
-        env=f"{ENVIRONMENT},propose=0", curriculum="learnability", tasks_per_step=2 * SELF_MADE.tasks_per_step
-    ),
 }
-"""A fourth of the self-made groups are proposals with four tries each: 64 answers for every 32 of episodes, at most."""
+"""A fourth of the self-made groups are proposals with four tries each: at most twice as many answers as episodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +85,7 @@ def learnt(method: str, seed: int) -> Learnt:
     config = METHODS[method].replace(
         policy=str(started(seed).resolve()), seed=seed, sft_episodes=0, sft_steps=0, result_samples=0
     )
-    path = RUNS / f"{method.replace(', ', '-')}-seed{seed}"
+    path = RUNS / f"self-made-{method}-seed{seed}"
     if path.exists() and load_config(path, TrainConfig) != config:
         raise UsageError(f"{path} is a run with other settings: remove it to train again")
     run = Run.resume(path) if path.exists() else Run.begin(path, config)

@@ -20,6 +20,7 @@ def test_an_environment_that_makes_no_tasks_is_refused():
         resolve_curriculum("self-made", KuhnPoker(), seed=0)
 
 
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")  # a model that hardly knows a thing
 def test_both_seats_learn_and_workers_change_nothing(tmp_path: Path):
     little = SELF_MADE.replace(
         env="wanderlust.environments.self_made:SelfMadeTasks,size=200,eval_size=8",
