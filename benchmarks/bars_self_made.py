@@ -33,7 +33,7 @@ TRUTH = 400
 """Held-out tasks, a fourth of each kind."""
 LOW, HIGH, BAND_STEPS = 0.2, 0.8, 50
 """Mean pass rate of a step's accepted tasks, and how many steps in a row it has to stay there."""
-ENVIRONMENT = "wanderlust.environments.self_made:SelfMadeTasks,size=6000"
+ENVIRONMENT = "wanderlust.environments.self_made:SelfMadeTasks,size=12000"
 METHODS: Mapping[str, TrainConfig] = {
     "self-made": SELF_MADE,
     "fixed": SELF_MADE.replace(

@@ -36,7 +36,9 @@ Learnability: TypeAlias = Literal["variance", "one-minus-pass"]
 MAX_TRIES = 16
 REFUSED = -0.5
 """What a proposal costs that the validator refuses; one that is kept for evaluations, which nobody can know, is 0."""
-OPERATORS = "+-*"
+OPERATORS = "++--*"
+NUMBERS: Mapping[str, tuple[int, ...]] = {"+": (1, 2, 3, 4, 5), "-": (1, 2, 3, 4, 5), "*": (2, 3)}
+"""What the scripted proposer and the held-out tasks add, take away and multiply by; a policy may write others."""
 LINES = (1, 1, 1, 2, 2, 3)
 """Lines of a program that the scripted proposer writes, or operations of an expression, each alike."""
 TRUTH_LINES = (1, 2, 3, 4)
@@ -80,9 +82,9 @@ def proposal_text(made: MadeTask) -> str:
 def draw_task(rng: Random, kind: str, *, lines: int, held_out: bool) -> MadeTask:
     """A sound task of so many lines, of those that are held out or of the others."""
     while True:
-        steps = [(rng.choice(OPERATORS), rng.randint(1, 9)) for _ in range(lines)]
+        steps = [(one, rng.choice(NUMBERS[one])) for one in rng.choices(OPERATORS, k=lines)]
         if kind == ARITHMETIC:
-            text = str(rng.randint(1, 99)) + "".join(f" {operator} {number}" for operator, number in steps)
+            text = str(rng.randint(1, 20)) + "".join(f" {operator} {number}" for operator, number in steps)
             made = read_proposal(kind, text)
         else:
             text = "\n".join(f"x {operator}= {number}" for operator, number in steps)
@@ -111,7 +113,7 @@ class SelfMadeTasks(Environment):
         size: int = 4000,
         eval_size: int = 240,
         *,
-        propose: float = 0.5,
+        propose: float = 0.25,
         tries: int = 4,
         worth: Learnability = "variance",
     ):

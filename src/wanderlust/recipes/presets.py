@@ -117,10 +117,10 @@ INBOX = TrainConfig(
 """A mail agent: which word to search for, whom a mail names, what a later mail replaces, and when no mail has it."""
 
 SELF_MADE = TrainConfig(
-    env="wanderlust.environments.self_made:SelfMadeTasks,size=6000",
+    env="wanderlust.environments.self_made:SelfMadeTasks,size=12000",
     policy="fresh",
-    sft_episodes=6000,
-    sft_steps=1200,
+    sft_episodes=12000,
+    sft_steps=800,
     sft_batch=32,
     fresh_width=64,
     fresh_layers=2,
