@@ -10,7 +10,7 @@ import pytest
 from wanderlust.environment import Environment, Limits
 from wanderlust.environments.calculator import Calculator
 from wanderlust.environments.kuhn import KuhnPoker, equilibrium_player
-from wanderlust.environments.multi_agent import ProposerSolver, UserSimulator
+from wanderlust.environments.multi_agent import UserSimulator
 from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher
 from wanderlust.environments.wordle import Wordle
 from wanderlust.errors import EnvironmentFailure, UsageError
@@ -172,17 +172,6 @@ def test_a_simulated_user_is_asked_and_booked():
     assert rewards(play(env, task, {"agent": clerk, "user": guest})) == {"agent": 1.0, "user": 0.0}
     hasty = play(env, task, {"agent": Scripted(["BOOK 3"]), "user": guest})
     assert rewards(hasty)["agent"] == 0.0
-    assert asyncio.run(check_environment(env)) == []
-
-
-def test_a_proposer_earns_most_at_half():
-    env = ProposerSolver()
-    task = env.tasks()[0]
-    for right, expected in ((4, 0.0), (2, 1.0), (1, 0.75), (0, 0.0)):
-        solver = Scripted(["It is 19"] * right + ["It is 20"] * (4 - right))
-        played = play(env, task, {"proposer": Scripted(["12 + 7"]), "solver": solver})
-        assert rewards(played) == {"proposer": expected, "solver": right / 4}
-    assert rewards(play(env, task, Scripted(["none"]))) == {"proposer": 0.0, "solver": 0.0}
     assert asyncio.run(check_environment(env)) == []
 
 

@@ -17,6 +17,7 @@ import pytest
 from wanderlust.environments.flawed_rewards import connections_teacher as sorter
 from wanderlust.environments.flawed_rewards import titles_teacher as titler
 from wanderlust.environments.kuhn import equilibrium_player
+from wanderlust.environments.self_made import teach
 from wanderlust.environments.tictactoe import tictactoe_teacher
 from wanderlust.environments.tool_call import guess_arguments
 from wanderlust.environments.wordle import SECRET_WORDS
@@ -91,10 +92,10 @@ PLAYERS = {
     "legal-move": draws([f"<move>{cell}</move>" for cell in range(1, 10)]),
     "life": draws(["Done.", "I do not know.", "Which one do you mean?"]),
     "life-team": draws(["Done.", "I do not know.", "Which one do you mean?"]),
-    "proposer-solver": draws([f"{a} + {b}" for a in range(5) for b in range(5)]),
     "reasoning-gym": draws([f"<answer>{n}</answer>" for n in range(-9, 99)]),
     "repairs": draws([f"{line}: {name} = {expression}" for line, name in enumerate("xyz", 1) for expression in "abc"]),
     "search": using("search", lambda rng: {"query": rng.choice(["firm", "mayor", "founded 1900", "town"])}),
+    "self-made": Scripted(teach),
     "smt": draws([f"unsat (a{at} a{at + 1} a{at + 2})" for at in range(1, 5)]),
     "taxi": draws([f"<action>{what}</action>" for what in ("south", "north", "east", "west", "pickup", "dropoff")]),
     "textarena": draws([f"[{a} {b}]" for a in "ABC" for b in "ABC" if a != b]),

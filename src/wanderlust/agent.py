@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from wanderlust.conversation_graph import ConversationGraph, Place
-from wanderlust.errors import PolicyFailure, StopEpisode, WanderlustError, boundary
+from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
 from wanderlust.limits import Limits, Spending, cut_text
 from wanderlust.types import (
     AnswerOptions,
@@ -94,6 +94,8 @@ class Agent:
         self.interruption: WanderlustError | None = None
         """What kept the latest turn from happening; it ends the episode even where a program swallows it."""
         self._graph = ConversationGraph(self.trajectory, key)
+        self._latest: int | None = None
+        """The turn that `act` continues, where that is not the last one."""
         self._context_tokens: list[int] = []
         """Per turn, tokens of its conversation after it."""
         self._under_way = 0
@@ -104,8 +106,18 @@ class Agent:
         """Show the policy what is new; return what it does. Raises StopEpisode at a limit or a full context."""
         async with self._turn_lock:
             new = self._cut(observation)
-            place = self._graph.after_latest(self.messages, new)
+            place = self._graph.after(self.messages, new, turn=self._latest)
             return await self._turn(place, new, tools)
+
+    def go_back(self, turn: int) -> None:
+        """Let the next `act` go on from the conversation as it stood after this turn.
+
+        The turns since then stay in the trajectory, as a branch of their own: what was sampled is trained on once, and
+        nothing of it is in the new context. Raises UsageError where there is no such turn.
+        """
+        if not 0 <= turn < len(self.trajectory.turns):
+            raise UsageError(f"there is no turn {turn} to go back to: the seat took {len(self.trajectory.turns)}")
+        self.messages, self._latest = self.trajectory.conversation(turn), turn
 
     async def act_with_context(
         self,
@@ -165,6 +177,7 @@ class Agent:
             raise
         if self.interruption is before:  # else another turn was cut meanwhile
             self.interruption = None
+        self._latest = None
         self._context_tokens.append(self.spending.add(completion))
         self.messages = [*context, completion.message]
         turns = self.trajectory.turns

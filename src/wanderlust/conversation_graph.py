@@ -90,9 +90,9 @@ class ConversationGraph:
         """The keys of all conversations, the seat's own among them."""
         return [*dict.fromkeys((self._key, *self._keys))]
 
-    def after_latest(self, messages: Sequence[Message], observation: Sequence[Message]) -> Place:
-        """The place after the latest turn, of which `messages` is the conversation."""
-        turn = len(self._keys) - 1
+    def after(self, messages: Sequence[Message], observation: Sequence[Message], *, turn: int | None = None) -> Place:
+        """The place after a turn, the latest one unless given, of which `messages` is the conversation."""
+        turn = len(self._keys) - 1 if turn is None else turn
         if turn in self._continued:
             return self._place(turn, messages, context_digests([*messages, *observation])[-1].hex())
         return Place(turn, self._keys[turn] if self._keys else self._key, messages)

@@ -126,6 +126,11 @@ def parse_expression(text: str) -> ast.expr:
         raise ProgramError(f"{one_line(text, 60)!r} is no expression: {one_line(str(error))}") from error
 
 
+def is_function(name: str) -> bool:
+    """Whether a name is one of the functions that a program may call beside itself."""
+    return name in _FUNCTIONS
+
+
 def evaluate_expression(expression: ast.expr, names: Mapping[str, Value]) -> Value:
     """The value of an expression. Raises ProgramError."""
     return _Run(None).guarded(lambda run: run.value(expression, dict(names)))

@@ -40,7 +40,7 @@ class TrainOptions(TrainConfig):
     algorithm: str = "cispo"
     """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     curriculum: str = ""
-    """Next tasks: uniform, stratified, band, learnability or exit,share=0.3. Empty: the environment's order."""
+    """Next tasks: uniform, stratified, band, learnability, exit or self-made,propose=0.3. Empty: in their own order."""
 
 
 @Parameter(name="*")
@@ -49,7 +49,7 @@ class StartOptions:
     """Where the settings of a new run come from, besides its options."""
 
     preset: str | None = None
-    """Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, repairs, inbox, tool-call."""
+    """Instead of all that, a preset: wordle, arithmetic, kuhn, no-answer, repairs, inbox, self-made, tool-call."""
     config: Path | None = None
     """TOML file with settings in sections, as every run keeps one (config.toml). Options take precedence over it."""
 

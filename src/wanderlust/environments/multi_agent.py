@@ -1,8 +1,7 @@
-"""Two small games with several seats: a simulated user, and a proposer and a solver."""
+"""A small game with two seats: a simulated user whose wish comes out bit by bit."""
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 from wanderlust.environment import Environment, Episode, Limits
@@ -42,25 +41,3 @@ class UserSimulator(Environment):
         )
 
 
-class ProposerSolver(Environment):
-    """One seat sets a sum that the other solves; the proposer earns most when half of the tries are right."""
-
-    seats = ("proposer", "solver")
-    limits = Limits(max_turns=4)
-
-    def tasks(self, split: str = "train") -> list[Task]:
-        """As many as there are numbers of terms."""
-        return [Task(id=f"terms-{n}", info={"terms": n}) for n in range(2, 10)]
-
-    async def run(self, episode: Episode) -> None:
-        """A sum, and four tries at it."""
-        ask = f"Set a sum of {episode.task.info['terms']} whole numbers, such as 12 + 7."
-        set_sum = (await episode.agents["proposer"].act(user(ask))).content[-500:]
-        terms = [int(term) for term in re.findall(r"\d{1,6}", set_sum)]
-        if len(terms) != episode.task.info["terms"]:
-            return
-        solve = user(f"What is {' + '.join(map(str, terms))}? End with the number.")
-        right = [last_number_in((await episode.agents["solver"].act(solve)).content) == sum(terms) for _ in range(4)]
-        share = sum(right) / 4
-        episode.reward("learnable", 4 * share * (1 - share), "proposer")
-        episode.reward("right", share, "solver")

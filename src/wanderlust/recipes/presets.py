@@ -116,6 +116,26 @@ INBOX = TrainConfig(
 )
 """A mail agent: which word to search for, whom a mail names, what a later mail replaces, and when no mail has it."""
 
+SELF_MADE = TrainConfig(
+    env="wanderlust.environments.self_made:SelfMadeTasks,size=12000",
+    policy="fresh",
+    sft_episodes=12000,
+    sft_steps=800,
+    sft_batch=32,
+    fresh_width=64,
+    fresh_layers=2,
+    fresh_positions=192,
+    algorithm="cispo",
+    curriculum="self-made",
+    steps=60,
+    tasks_per_step=16,
+    group_size=8,
+    lr=1e-3,
+    max_tokens=32,
+    eval_every=30,
+)
+"""Small programs and sums that the model sets for itself and solves, paid by how learnable they are."""
+
 TOOL_CALL = TrainConfig(
     env="wanderlust.environments.tool_call:ToolCallEnvironment,size=15",
     policy="smollm2",
@@ -140,5 +160,6 @@ TRAIN_PRESETS: Mapping[str, TrainConfig] = {
     "no-answer": NO_ANSWER,
     "repairs": REPAIRS,
     "inbox": INBOX,
+    "self-made": SELF_MADE,
     "tool-call": TOOL_CALL,
 }

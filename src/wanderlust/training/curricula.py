@@ -12,6 +12,7 @@ from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum, TaskStream
 from wanderlust.tasks.curriculum.exit import ExIt, ExItOptions
 from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand, UtilityCurriculum
+from wanderlust.tasks.curriculum.self_made import MADE_KEY, MakesTasks, SelfMade, SelfMadeOptions
 from wanderlust.tasks.curriculum.uniform import StratifiedOptions, TaskPool, UniformCurriculum
 from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.tasks.revision import resolve_revision
@@ -29,6 +30,17 @@ def _rated(env: Environment, seed: int, settings: Any) -> Curriculum:
     return UtilityCurriculum(pool=_task_pool(env), seed=seed, settings=settings)
 
 
+def _self_made(env: Environment, seed: int, settings: Any) -> Curriculum:
+    maker = env.unwrapped
+    if not isinstance(maker, MakesTasks):
+        raise UsageError(
+            f"{type(maker).__name__} makes no tasks for a curriculum: that takes `proposal_task` and "
+            "`practice_task`, as in the environment self-made"
+        )
+    pool = TaskPool.of(task for task in iter_tasks(env, "train") if MADE_KEY in task.info)
+    return SelfMade(env=maker, pool=pool, seed=seed, settings=settings)
+
+
 STREAM = "stream"
 CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
     "uniform": (None, lambda env, seed, settings: UniformCurriculum(pool=_task_pool(env), seed=seed)),
@@ -44,6 +56,7 @@ CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
             revision=resolve_revision(env), pool=_task_pool(env), seed=seed, settings=settings
         ),
     ),
+    "self-made": (SelfMadeOptions, _self_made),
 }
 
 

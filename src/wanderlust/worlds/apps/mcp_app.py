@@ -50,6 +50,7 @@ class McpApp(App):
     """
 
     aliases = ("MCPApp",)
+    outside = True
     tools: CowDict[McpToolDescription] = CowDict()
     calls: int = 0
     """Number of calls made so far."""

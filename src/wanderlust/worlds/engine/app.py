@@ -176,6 +176,8 @@ class App:
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Further class names under which other formats know this app."""
+    outside: ClassVar[bool] = False
+    """Whether its actions reach something that no branch of the world has a copy of."""
     actions: ClassVar[Mapping[str, AppAction]] = {}
     _fields: ClassVar[Mapping[str, Any]] = {}
     _tables: ClassVar[tuple[str, ...]] = ()

@@ -24,6 +24,7 @@ from wanderlust.worlds.engine.log import ENGINE, LogEntry, log_bytes, read_log
 from wanderlust.worlds.engine.replay import replay_log
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, Notice, World, match_first
+from wanderlust.worlds.wrap.branches import WorldBranches
 
 ThinkingTime: TypeAlias = Callable[[Sequence[Turn], float], float]
 """Seconds of the world's clock to charge for the last of the seat's turns, given the wall-clock seconds it took."""
@@ -144,6 +145,16 @@ def agent_tools(world: World, names: Mapping[str, str] = NO_NAMES) -> list[Tool]
     return tools
 
 
+def only_app_tools(tools: Iterable[Tool]) -> list[AppTool]:
+    """The tools, all of which act in a world alone. Raises UsageError where one does more, as other agents do."""
+    found = []
+    for tool in tools:
+        if not isinstance(tool, AppTool):
+            raise UsageError(f"the tool {tool.name} acts outside of the world: leave `branches` out")
+        found.append(tool)
+    return found
+
+
 def notice_messages(notices: Iterable[Notice]) -> list[Message]:
     """One message with all notices: the user's text as it is, others after time and app. No message without notices."""
     lines = [n.text if n.by == "user" else f"[{format_time(n.time)}] {n.app}: {n.text}" for n in notices]
@@ -187,8 +198,13 @@ class WorldEnvironment(Environment):
         gate: Gate | None = match_first,
         rubric: RubricLike | None = None,
         limits: Limits | None = None,
+        branches: bool = False,
+        forget: bool = False,
     ):
         """`thinking` says what a turn costs in time of the world; `gate` recognises what the oracle expects.
+
+        With `branches` the agent has the tools of `WorldBranches` as well, and what it tried stands in the state as
+        `branches`. With `forget` an undo takes the conversation back, too, but for the agent's note.
 
         Raises ScenarioError for a scenario that cannot be played, and UsageError for options that are something else.
         """
@@ -207,7 +223,7 @@ class WorldEnvironment(Environment):
         }
         for scenario in self._scenario_of_id.values():
             scenario.plan  # noqa: B018 (making it is checking it)
-        self.thinking, self.gate = thinking, gate
+        self.thinking, self.gate, self.branches, self.forget = thinking, gate, branches or forget, forget
         self.past: list[LogEntry] | None = None
         self.origin: BranchStart | None = None
         self.rubric, self.limits = rubric or self.rubric, limits or self.limits
@@ -245,10 +261,11 @@ class WorldEnvironment(Environment):
         world = replay_log(scenario, lines[: places[decision_number]], rollout.seed)
         world.gate = self.gate_of(scenario)
         seat = next(one for one in rollout.trajectories if one.seat == self.seats[0])
-        history = [message for turn in seat.turns for message in (*turn.observation, turn.action)]
-        answers = [number for number, message in enumerate(history) if message.role == "assistant"][-len(places) :]
+        turn, before = seat.turns[decision_number - len(places)], len(seat.turns) - len(places) + decision_number
+        parent = seat.parent(before)
+        history = (*(seat.conversation(parent) if parent is not None else ()), *turn.observation)
         state = {key: rollout.state[key] for key in ("answers",) if key in rollout.state}
-        twin.origin = BranchStart(world=world, history=tuple(history[: answers[decision_number]]), state=state)
+        twin.origin = BranchStart(world=world, history=history, state=state)
         return twin
 
     async def run(self, episode: Episode) -> None:
@@ -269,9 +286,12 @@ class WorldEnvironment(Environment):
 
     async def run_world(self, world: World, episode: Episode, new: Sequence[Message]) -> None:
         """The loop itself, in any world from wherever it stands; `new` is what the agent reads first."""
-        tools = self.tools(world, episode)
+        agent, tools = episode.agents[self.seats[0]], self.tools(world, episode)
+        trying = WorldBranches(world, only_app_tools(tools), forget=self.forget) if self.branches else None
+        if trying is not None:
+            episode.state["branches"], tools = trying.history, [*tools, *trying.tools()]
         while new:
-            answer = await self.think(world, new, agent=episode.agents[self.seats[0]], tools=tools)
+            answer = await self.think(world, new, agent=agent, tools=tools)
             if world.stopped:
                 return
             at = len(world.log)
@@ -284,12 +304,15 @@ class WorldEnvironment(Environment):
             done = [world.action(line) for line in world.log[at:] if line.by == "agent" and line.error is None]
             if ends := not called or any(action.ends_turn for action in done if action is not None):
                 await self.on_turn_end(world, episode)
+            if ends and trying is not None:
+                trying.close()
             if ends and not world.stopped:
                 world.wait()
             news = notice_messages(world.deliver())
             if world.stopped or (ends and not news):
                 return
-            new = [*(one.message for one in called), *news]
+            answers = [one.message for one in called]
+            new = [*(answers if trying is None else trying.answered(agent, answers)), *news]
 
     # What kinds of worlds may do otherwise
 
