@@ -19,6 +19,7 @@ from benchmarks.courses import Learnt, learnt, sampled, walls
 from benchmarks.gathering import Gathering
 from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.environments.token_budget import EFFORT_KEY, TokenBudget
+from wanderlust.evals.splits import without_shared
 from wanderlust.rubrics.lengths import TASK_REWARD
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.config import TrainConfig
@@ -62,7 +63,7 @@ MAX_LOSS = 0.01
 """Accuracy that a budget may cost on the questions that it is chosen on."""
 QUESTIONS = 400
 CURVE_QUESTIONS = 1200
-"""Of the choice, and as many others of the test."""
+"""Of the test; the choice has as many others, less those that are asked in the test as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +105,9 @@ def played(checkpoint: Path, env: TokenBudget, max_tokens: int) -> list[Rollout]
 
 
 def halves(tasks: Iterable[Task]) -> tuple[list[Task], list[Task]]:
-    """Questions of the choice and those of the test, in turn."""
+    """Questions of the choice, none of which is asked in the test, and those of the test."""
     both = choose_tasks(tasks, 2 * CURVE_QUESTIONS)
-    return both[1::2], both[::2]
+    return [*without_shared(both[::2], both[1::2])], both[::2]
 
 
 def sums(min_tokens: int, max_tokens: int) -> TokenBudget:
