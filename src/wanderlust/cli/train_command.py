@@ -13,6 +13,8 @@ from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import GIVEN, PositiveInt
 from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.reasoner_command import PRESET as REASONER
+from wanderlust.cli.reasoner_command import reasoner_command
 from wanderlust.errors import UsageError, WanderlustError, nearest_names
 from wanderlust.store.run_folder import (
     RUNS_FOLDER,
@@ -49,7 +51,8 @@ class StartOptions:
     """Where the settings of a new run come from, besides its options."""
 
     preset: str | None = None
-    """Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, repairs, inbox, tool-call."""
+    """Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, repairs, inbox, tool-call.
+    Or reasoner, a recipe of several runs, which takes --policy and options as well."""
     config: Path | None = None
     """TOML file with settings in sections, as every run keeps one (config.toml). Options take precedence over it."""
 
@@ -115,6 +118,10 @@ def train_command(
     """
     check_logger_names(logger)
     new, resume, preset = None, resume_options.resume, start_options.preset
+    if preset == REASONER and resume is None:
+        given = _reasoner_options(env, train_options, start_options, logger=logger)
+        reasoner_command(policy, given, out=out, workers=process_options.workers, json=json)
+        return
     if resume is not None:
         asked = (env, policy, out, replace(train_options, engine_url=DEFAULT_TRAIN_OPTIONS.engine_url), start_options)
         if asked != (None, None, None, DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS):
@@ -160,6 +167,15 @@ def train_command(
     note_next_commands(run_of_recipe(folder, "train").config["env"], folder, result.policy_folder)
 
 
+def _reasoner_options(
+    env: str | None, options: TrainOptions, source: StartOptions, *, logger: tuple[str, ...]
+) -> dict[str, Any]:
+    """The options that were named. Raises UsageError for what the recipe does not take."""
+    if env is not None or source.config is not None or logger:
+        raise UsageError(f"--preset {REASONER} takes neither an environment nor --config or --logger: leave them out")
+    return {name: value for name, value in asdict(options).items() if name in GIVEN.get()}
+
+
 def _print_outcome(folder: Path, result: TrainResult) -> None:
     """The greedy and the sampled evaluation, the verdict, the checkpoint that the run hands out, advice."""
     if not result.curve:
@@ -198,7 +214,7 @@ def _new_config(env: str | None, policy: str | None, source: StartOptions, *, op
             from wanderlust.recipes.presets import TRAIN_PRESETS
         if preset not in TRAIN_PRESETS:
             raise UsageError(
-                f"there is no preset {preset!r}; {nearest_names(preset, [*TRAIN_PRESETS], kind='presets')}"
+                f"there is no preset {preset!r}; {nearest_names(preset, [*TRAIN_PRESETS, REASONER], kind='presets')}"
             )
         if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
             raise UsageError(
