@@ -124,11 +124,7 @@ def train_command(
         return
     if resume is not None:
         asked = (env, policy, out, replace(train_options, engine_url=DEFAULT_TRAIN_OPTIONS.engine_url), start_options)
-        if asked != (None, None, None, DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS):
-            raise UsageError(
-                "--resume goes on as the run was begun: leave out everything but --accept-changes, "
-                "--previous-state, --engine-url, --workers, --ray-workers, --ray-address, --logger and --json"
-            )
+        _refuse_with_resume(asked)
         folder = run_of_recipe(resume, "train").path
     else:
         if resume_options != DEFAULT_RESUME_OPTIONS:
@@ -165,6 +161,15 @@ def train_command(
         return
     _print_outcome(folder, result)
     note_next_commands(run_of_recipe(folder, "train").config["env"], folder, result.policy_folder)
+
+
+def _refuse_with_resume(asked: tuple[Any, ...]) -> None:
+    """Raises UsageError where more is asked than that a run goes on."""
+    if asked != (None, None, None, DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS):
+        raise UsageError(
+            "--resume goes on as the run was begun: leave out everything but --accept-changes, "
+            "--previous-state, --engine-url, --workers, --ray-workers, --ray-address, --logger and --json"
+        )
 
 
 def _reasoner_options(
