@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -110,6 +110,8 @@ class _Recipe:
     concurrency: int
     workers: int | None
     logger: Logger
+    failures: dict[str, int] = field(default_factory=dict)
+    """Rollouts that an infrastructure failed, by exam; they are in no figure."""
 
     def run(self) -> ReasonerReport:
         """Every stage that is not finished, then the report."""
@@ -146,6 +148,7 @@ class _Recipe:
             stability=tuple(monitored(trained.path, config.rl_config)),
             continual=continual,
             forgetting=forgetting,
+            failures=self.failures,
         )
         write_text_whole(self.folder / PAGE_FILE, report.page())
         draw_reasoner(report, self.folder / PICTURE_FILE)
@@ -293,7 +296,7 @@ class _Recipe:
         self._log(name)
         options = PolicyOptions(temperature=temperature, max_tokens=self.config.rl_config.max_tokens, seed=seed)
         out = self.folder / "exams" / name
-        evaluate_sync(
+        report = evaluate_sync(
             env,
             resolve_policy(str(policy), env, options).policy,
             tasks=tasks,
@@ -303,6 +306,8 @@ class _Recipe:
             concurrency=self.concurrency,
             progress=self.logger,
         )
+        if report.failed:
+            self.failures[name] = report.failed
         with load_run(out) as run:
             scored = [one for one in run.rollouts if one.trajectory.score is not None]
         if not scored:

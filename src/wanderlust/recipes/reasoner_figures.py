@@ -9,6 +9,7 @@ from random import Random
 from statistics import fmean
 
 from wanderlust.environments.reasoning import parse_tagged_answer, pupil
+from wanderlust.errors import WanderlustError
 from wanderlust.evals.statistics import estimate, paired_difference
 from wanderlust.recipes.reasoner_report import AFTER_RL, AFTER_SFT, BASE, Exam, HeldOutSet, Monitored
 from wanderlust.recipes.reasoner_sets import CandidateSet
@@ -63,8 +64,10 @@ def of_sets(ids: Sequence[str], sets: Sequence[CandidateSet]) -> list[str]:
 
 
 def held_out_set(one: CandidateSet, answers: Mapping[str, Sequence[Rollout]]) -> HeldOutSet:
-    """The figures of one held-out set."""
-    own = {name: by_set(rollouts)[one.name] for name, rollouts in answers.items()}
+    """The figures of one held-out set. Raises WanderlustError where an exam has no scored rollout of it."""
+    own = {name: by_set(rollouts).get(one.name, []) for name, rollouts in answers.items()}
+    if missing := [name for name, rollouts in own.items() if not rollouts]:
+        raise WanderlustError(f"{one.name}: no rollout could be scored in the exam {missing[0]!r}")
     right = {name: right_by_task(rollouts) for name, rollouts in own.items()}
     wanted = Counter(rollout.task.answer for rollout in own[BASE])
     return HeldOutSet(

@@ -112,6 +112,8 @@ class ReasonerReport:
     continual: tuple[ContinualRow, ...]
     forgetting: Estimate | None
     """What training on B cost on A: after phase 2 less after phase 1, paired by question. None without that stage."""
+    failures: Mapping[str, int]
+    """Rollouts that failed, by exam; they are in no figure. Empty where none did."""
 
     @property
     def stable(self) -> bool:
@@ -136,6 +138,9 @@ class ReasonerReport:
         yield f"RL was not stable: {'; '.join(faults)}." if faults else "RL was stable in all that is monitored."
         if self.forgetting is not None:
             yield f"Training on B after A changed A by {self.forgetting}."
+        if self.failures:
+            told = ", ".join(f"{count} of {name}" for name, count in self.failures.items())
+            yield f"Rollouts failed and are in no figure: {told}."
 
     def _form_and_skill(self) -> str:
         told = []
