@@ -28,7 +28,7 @@ from wanderlust.store.run import load_run
 from wanderlust.types import Task, user
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-NAMES = ("chain_sum", "gcd", "letter_counting", "syllogism", "aiw", "count_bits", "isomorphic_strings", "rush_hour")
+NAMES = ("chain_sum", "gcd", "letter_counting", "syllogism", "aiw", "count_bits", "count_primes", "rush_hour")
 CONFIG = ReasonerConfig(
     datasets=NAMES,
     held_out=2,

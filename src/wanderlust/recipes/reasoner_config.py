@@ -14,7 +14,7 @@ from wanderlust.training.finetune_config import FinetuneConfig
 
 DEFAULTS: Mapping[bool, Mapping[str, Mapping[str, Any]]] = {
     True: {
-        "sft": {"epochs": 6, "optimizer": "muon", "lr": 5e-3},
+        "sft": {"epochs": 12, "batch_tokens": 2048, "optimizer": "muon", "lr": 5e-3},
         "rl": {"steps": 60, "tasks_per_step": 32, "lr": 5e-4, "max_tokens": 48},
     },
     False: {

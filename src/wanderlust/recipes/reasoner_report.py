@@ -245,7 +245,7 @@ def draw_reasoner(report: ReasonerReport, path: Path) -> None:
     )
     axes[0].set_yticks([*ticks], [one.name for one in report.held_out])
     axes[0].set(xlabel="right, greedy, 95% intervals", title="held-out sets", xlim=(-0.02, 1.02))
-    axes[0].legend(frameon=False, fontsize=7, loc="lower right")
+    axes[0].legend(frameon=False, fontsize=7, loc="best")
     if report.continual:
         phases = [one.phase for one in report.continual]
         for label, color, estimates in (
