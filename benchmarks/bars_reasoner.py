@@ -31,10 +31,12 @@ CONFIG = ReasonerConfig(
 )
 
 
-def made() -> list[ReasonerReport]:
+def made(config: ReasonerConfig) -> list[ReasonerReport]:
     """One run of each seed."""
     return [
-        train_reasoner(replace(CONFIG, seed=seed), out=RUNS / f"reasoner-seed{seed}", workers=1, progress=False)
+        train_reasoner(
+            replace(config, seed=seed), out=RUNS / f"reasoner-{config.policy}-seed{seed}", workers=1, progress=False
+        )
         for seed in SEEDS
     ]
 
@@ -65,11 +67,16 @@ def told(found: dict[str, Estimate]) -> str:
 
 
 def bars() -> Iterator[Bar]:
+    """SmolLM2's."""
+    yield from reasoner_bars(CONFIG, "SmolLM2-135M")
+
+
+def reasoner_bars(config: ReasonerConfig, model: str) -> Iterator[Bar]:
     """Sets that are better and worse than the base, what RL adds to SFT, form and skill, and forgetting."""
-    runs = made()
+    runs = made(config)
     over_base, over_sft = gains(runs, BASE), gains(runs, AFTER_SFT)
     questions = min(one.exams[BASE].right.count for one in runs[0].held_out)
-    what = f"SmolLM2-135M, {len(over_base)} held-out sets"
+    what = f"{model}, {len(over_base)} held-out sets"
     yield Bar(
         name=f"{what}: better than the base, intervals above 0",
         figure=len(above(over_base)),
@@ -90,7 +97,7 @@ def bars() -> Iterator[Bar]:
         note=f"no bar: for comparison; points: {told(over_sft)}",
     )
     yield skill(runs, what)
-    yield forgetting(runs)
+    yield forgetting(runs, model)
 
 
 def skill(runs: Sequence[ReasonerReport], what: str) -> Bar:
@@ -111,7 +118,7 @@ def skill(runs: Sequence[ReasonerReport], what: str) -> Bar:
     )
 
 
-def forgetting(runs: Sequence[ReasonerReport]) -> Bar:
+def forgetting(runs: Sequence[ReasonerReport], model: str) -> Bar:
     """What training on B costs on A."""
     lost = [-100 * one.forgetting.value for one in runs if one.forgetting is not None]
     rows = "; ".join(
@@ -119,7 +126,7 @@ def forgetting(runs: Sequence[ReasonerReport]) -> Bar:
     )
     stable = sum(one.stable for one in runs)
     return Bar(
-        name="continual training: points lost on A by training on B, mean of three seeds",
+        name=f"{model}, continual training: points lost on A by training on B, mean of three seeds",
         figure=fmean(lost),
         bar=5,
         aim=0,
