@@ -31,12 +31,10 @@ CONFIG = ReasonerConfig(
 )
 
 
-def made(config: ReasonerConfig) -> list[ReasonerReport]:
+def made() -> list[ReasonerReport]:
     """One run of each seed."""
     return [
-        train_reasoner(
-            replace(config, seed=seed), out=RUNS / f"reasoner-{config.policy}-seed{seed}", workers=1, progress=False
-        )
+        train_reasoner(replace(CONFIG, seed=seed), out=RUNS / f"reasoner-seed{seed}", workers=1, progress=False)
         for seed in SEEDS
     ]
 
@@ -67,16 +65,11 @@ def told(found: dict[str, Estimate]) -> str:
 
 
 def bars() -> Iterator[Bar]:
-    """SmolLM2's."""
-    yield from reasoner_bars(CONFIG, "SmolLM2-135M")
-
-
-def reasoner_bars(config: ReasonerConfig, model: str) -> Iterator[Bar]:
     """Sets that are better and worse than the base, what RL adds to SFT, form and skill, and forgetting."""
-    runs = made(config)
+    runs = made()
     over_base, over_sft = gains(runs, BASE), gains(runs, AFTER_SFT)
     questions = min(one.exams[BASE].right.count for one in runs[0].held_out)
-    what = f"{model}, {len(over_base)} held-out sets"
+    what = f"SmolLM2-135M, {len(over_base)} held-out sets"
     yield Bar(
         name=f"{what}: better than the base, intervals above 0",
         figure=len(above(over_base)),
@@ -97,7 +90,7 @@ def reasoner_bars(config: ReasonerConfig, model: str) -> Iterator[Bar]:
         note=f"no bar: for comparison; points: {told(over_sft)}",
     )
     yield skill(runs, what)
-    yield forgetting(runs, model)
+    yield forgetting(runs)
 
 
 def skill(runs: Sequence[ReasonerReport], what: str) -> Bar:
@@ -118,7 +111,7 @@ def skill(runs: Sequence[ReasonerReport], what: str) -> Bar:
     )
 
 
-def forgetting(runs: Sequence[ReasonerReport], model: str) -> Bar:
+def forgetting(runs: Sequence[ReasonerReport]) -> Bar:
     """What training on B costs on A."""
     lost = [-100 * one.forgetting.value for one in runs if one.forgetting is not None]
     rows = "; ".join(
@@ -126,7 +119,7 @@ def forgetting(runs: Sequence[ReasonerReport], model: str) -> Bar:
     )
     stable = sum(one.stable for one in runs)
     return Bar(
-        name=f"{model}, continual training: points lost on A by training on B, mean of three seeds",
+        name="SmolLM2-135M, continual training: points lost on A by training on B, mean of three seeds",
         figure=fmean(lost),
         bar=5,
         aim=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ pytest.importorskip("reasoning_gym")
 
 from wanderlust.environments.reasoning import ReasoningGym, dataset_names, parse_tagged_answer
 from wanderlust.errors import UsageError
+from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes.reasoner import train_reasoner
 from wanderlust.recipes.reasoner_config import ReasonerConfig
 from wanderlust.recipes.reasoner_figures import fault_of, right_answer
@@ -23,6 +25,7 @@ from wanderlust.recipes.reasoner_sets import (
     halves,
     survey_sets,
 )
+from wanderlust.runner.engine import rollout
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run import load_run
 from wanderlust.types import Task, user
@@ -95,6 +98,15 @@ def test_a_mixture_keeps_the_chosen_questions_of_train_and_all_of_eval():
     chosen = QuestionMix(pair, size=5, kept=[first[0].id])
     assert [task.id for task in chosen.tasks("train")] == [first[0].id]
     assert [*chosen.tasks("eval")] == [*whole.tasks("eval")]
+
+
+def test_an_answer_that_is_half_right_is_paid_nothing():
+    mix = QuestionMix([CandidateSet(name="coin_flip", family="x", level=0)], size=8)
+    wrong = next(task for task in mix.tasks("train") if task.answer not in ("0.5", "1"))
+    for text, reward in (("0.5", 0.0), (wrong.answer, 1.0)):
+        score = asyncio.run(rollout(mix, wrong, Scripted([f"<answer>{text}</answer>"]))).trajectory.score
+        assert score.reward == reward
+        assert score.parts["score"] > 0.1
 
 
 def test_sums_are_taught_in_columns_where_they_come_to_the_right_result():

@@ -185,7 +185,9 @@ class ReasonerReport:
                 ("phase", "A", "B"), ((one.phase, str(one.first), str(one.second)) for one in self.continual)
             )
         lines += ["", "## Sets", "", f"Trained on: {', '.join(self.training)}.", ""]
-        lines += ["Sampled base rates: " + ", ".join(f"{name} {rate:.2f}" for name, rate in self.base_rates.items())]
+        if self.base_rates:
+            rates = ", ".join(f"{name} {rate:.2f}" for name, rate in self.base_rates.items())
+            lines += [f"Sampled base rates: {rates}."]
         lines += ["", *(f"- {name} is left out: {reason}." for name, reason in self.left_out.items())]
         return "\n".join([*lines, ""])
 
