@@ -81,7 +81,8 @@ class QuestionMix(Instructed):
             {one.environment(size=size, seed=seed): 1.0 for one in sets}, seed=seed, names=[one.name for one in sets]
         )
         super().__init__(mixed, text=rules)
-        self.rubric = WholeAnswers(mixed.rubric)
+        if mixed.rubric is not None:
+            self.rubric = WholeAnswers(mixed.rubric)
         self.kept = None if kept is None else frozenset(kept)
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
