@@ -2,25 +2,28 @@
 
 It imitates a teacher that misses each stated budget by up to a half, and is then rewarded by LCPO. Questions and
 budgets are those of the `eval` split, of which training has neither; one answer each at temperature 1. The same model
-then answers the same questions under a small and under a large budget. Effort is learnt where every further token
-pays a little less (`gathering.py`).
+then answers questions under every budget of a curve. The smallest budget that costs at most a point of accuracy is
+chosen on one half of them, and what it saves and costs is measured on the other half. Effort is learnt where every
+further token pays a little less (`gathering.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from benchmarks.bar import Bar
-from benchmarks.courses import Learnt, interval, learnt, sampled, walls
+from benchmarks.courses import Learnt, learnt, sampled, walls
 from benchmarks.gathering import Gathering
+from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.environments.token_budget import EFFORT_KEY, TokenBudget
+from wanderlust.evals.splits import without_shared
 from wanderlust.rubrics.lengths import TASK_REWARD
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.config import TrainConfig
-from wanderlust.types import Rollout
+from wanderlust.types import Rollout, Task
 
 SUMS = "env=reasoning-gym,dataset=chain_sum,size=4000,min_terms=2,max_terms=2,min_digits=2,max_digits=2"
 BUDGETS = TrainConfig(
@@ -54,17 +57,40 @@ EFFORT = replace(
     max_tokens=16,
     eval_every=40,
 )
-SMALL, LARGE = 28, 76
-"""Two budgets that training never stated."""
+CURVE = (28, 36, 44, 52, 60, 68, 76)
+"""Budgets that training never stated; the last one is what the others are compared with."""
+MAX_LOSS = 0.01
+"""Accuracy that a budget may cost on the questions that it is chosen on."""
 QUESTIONS = 400
+CURVE_QUESTIONS = 1200
+"""Of the test; the choice has as many others, less those that are asked in the test as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Accuracy and mean tokens under one budget."""
+    """What a model does under one budget."""
 
-    right: float
+    right: dict[str, float]
+    """By question."""
     tokens: float
+    """Mean of an answer."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers."""
+        return fmean(self.right.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The budget of one seed, and what it comes to on questions that it was not chosen on."""
+
+    curve: tuple[Kept, ...]
+    """On the questions of the choice, one for each budget of CURVE."""
+    budget: int
+    small: Kept
+    large: Kept
+    """On the test questions, under the chosen and under the largest budget."""
 
 
 def metric(rollouts: Sequence[Rollout], name: str) -> float:
@@ -78,6 +104,12 @@ def played(checkpoint: Path, env: TokenBudget, max_tokens: int) -> list[Rollout]
     return sampled(checkpoint, env, choose_tasks(env.tasks("eval"), QUESTIONS), max_tokens=max_tokens)
 
 
+def halves(tasks: Iterable[Task]) -> tuple[list[Task], list[Task]]:
+    """Questions of the choice, none of which is asked in the test, and those of the test."""
+    both = choose_tasks(tasks, 2 * CURVE_QUESTIONS)
+    return [*without_shared(both[::2], both[1::2])], both[::2]
+
+
 def sums(min_tokens: int, max_tokens: int) -> TokenBudget:
     """The sums under budgets from one number to the other."""
     settings = dict(pair.split("=") for pair in SUMS.split(",")[2:])
@@ -88,11 +120,11 @@ def sums(min_tokens: int, max_tokens: int) -> TokenBudget:
 
 def bars() -> Iterator[Bar]:
     """Error of the lengths, tokens saved, and the levels of effort."""
-    pairs: list[tuple[Kept, Kept]] = []
+    choices: list[Choice] = []
 
     def error(checkpoint: Path) -> float:
         if checkpoint.name == "rl":
-            pairs.append((kept(checkpoint, SMALL), kept(checkpoint, LARGE)))
+            choices.append(chosen(checkpoint))
         return metric(played(checkpoint, sums(24, 80), BUDGETS.max_tokens), "relative_error")
 
     runs = learnt(BUDGETS, error, workers=1)
@@ -100,31 +132,62 @@ def bars() -> Iterator[Bar]:
     worst = 100 * max(run.after for run in runs)
     what = "stated budgets, unseen lengths and questions"
     yield Bar(name=f"{what}: mean error, worst seed", figure=worst, bar=15, aim=8, unit="%", note=note)
-    yield from saved(pairs)
+    yield from saved(choices)
     yield from walls(f"{what}: wall time of a run", runs, bar=1800, aim=600)
     yield effort_bar()
 
 
-def kept(checkpoint: Path, budget: int) -> Kept:
-    """What the model does under one budget."""
-    rollouts = played(checkpoint, sums(budget, budget), BUDGETS.max_tokens)
-    return Kept(right=metric(rollouts, TASK_REWARD), tokens=metric(rollouts, "completion_tokens"))
+def chosen(checkpoint: Path) -> Choice:
+    """Choose a budget on one half of the questions, and answer the other half under it and under the largest one."""
+    curve = tuple(kept(checkpoint, budget, test=False) for budget in CURVE)
+    budget = smallest(curve)
+    small, large = (kept(checkpoint, one, test=True) for one in (budget, CURVE[-1]))
+    return Choice(curve=curve, budget=budget, small=small, large=large)
 
 
-def saved(pairs: Sequence[tuple[Kept, Kept]]) -> Iterator[Bar]:
-    """Tokens saved and accuracy lost by the small budget in place of the large one."""
-    share = 100 * min(1 - small.tokens / large.tokens for small, large in pairs)
-    lost, half = interval([100 * (large.right - small.right) for small, large in pairs])
-    note = "seeds: " + ", ".join(
-        f"{large.tokens:.0f} to {small.tokens:.0f} tokens, {large.right:.1%} to {small.right:.1%} right"
-        for small, large in pairs
+def smallest(curve: Sequence[Kept]) -> int:
+    """The smallest budget that costs at most MAX_LOSS, as do all budgets above it; the curve has CURVE's order.
+
+    A single low point between worse ones is chance, so the search ends at the first budget that costs more.
+    """
+    fits = [curve[-1].accuracy - one.accuracy <= MAX_LOSS for one in curve]
+    first = len(fits) - next((n for n, fit in enumerate(reversed(fits)) if not fit), len(fits))
+    return CURVE[first]
+
+
+def kept(checkpoint: Path, budget: int, *, test: bool) -> Kept:
+    """What the model does under one budget, on one half of the questions."""
+    env = sums(budget, budget)
+    rollouts = sampled(checkpoint, env, halves(env.tasks("eval"))[test], max_tokens=BUDGETS.max_tokens)
+    right = {one.task.id: metric([one], TASK_REWARD) for one in rollouts}
+    return Kept(right=right, tokens=metric(rollouts, "completion_tokens"))
+
+
+def saved(choices: Sequence[Choice]) -> Iterator[Bar]:
+    """Tokens saved and accuracy lost by the chosen budget in place of the largest one."""
+    share = 100 * min(1 - one.small.tokens / one.large.tokens for one in choices)
+    budgets = ", ".join(str(one.budget) for one in choices)
+    tests = "; ".join(
+        f"{one.large.tokens:.0f} to {one.small.tokens:.0f} tokens, {one.large.accuracy:.1%} to {one.small.accuracy:.1%}"
+        " right"
+        for one in choices
     )
-    what = f"a budget of {SMALL} in place of {LARGE}"
+    what = f"the smallest budget that costs at most a point on other questions, in place of {CURVE[-1]}"
+    asked = f"{len(choices[0].small.right)} test questions"
+    note = f"chosen by seed: {budgets} of {', '.join(map(str, CURVE))}; {asked}: {tests}"
     yield Bar(
         name=f"{what}: tokens saved, worst seed", figure=share, bar=30, aim=50, unit="%", better="higher", note=note
     )
-    note = f"mean of {len(pairs)} seeds, 95% interval {lost - half:.1f} to {lost + half:.1f}"
-    yield Bar(name=f"{what}: points of accuracy lost", figure=lost, bar=1, aim=0, note=note)
+    lost = difference_over_seeds(
+        [one.large.right for one in choices], [one.small.right for one in choices], [*choices[0].small.right]
+    )
+    ends = "" if lost.low is None or lost.high is None else f"{100 * lost.low:.1f} to {100 * lost.high:.1f}"
+    curves = "; ".join(", ".join(f"{100 * kept.accuracy:.1f}" for kept in one.curve) for one in choices)
+    note = (
+        f"mean of {len(choices)} seeds, 95% interval over questions and seeds {ends}; accuracy along the curve where it"
+        f" was chosen, by seed: {curves}"
+    )
+    yield Bar(name=f"{what}: points of accuracy lost", figure=100 * lost.value, bar=1, aim=0, note=note)
 
 
 def effort_bar() -> Bar:

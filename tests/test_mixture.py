@@ -14,6 +14,7 @@ from wanderlust.environments.multi_agent import UserSimulator
 from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher
 from wanderlust.environments.wordle import Wordle
 from wanderlust.errors import EnvironmentFailure, UsageError
+from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.mixture import Mixture
@@ -53,6 +54,14 @@ class Slow(Short):
 
     async def run(self, episode):
         await asyncio.Event().wait()
+
+
+def test_an_evaluation_of_a_mixture_is_kept_in_a_folder_and_goes_on(tmp_path):
+    mixture = Mixture({Short(): 1, Calculator(): 1})
+    first = evaluate_sync(mixture, Scripted(["4"]), n=6, out=tmp_path / "run", progress=False)
+    again = evaluate_sync(mixture, Scripted(["4"]), n=6, out=tmp_path / "run", progress=False)
+    assert first.played == again.played == 6
+    assert again.reward == first.reward
 
 
 def test_tasks_come_by_weight_and_seed():

@@ -13,6 +13,8 @@ from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import GIVEN, PositiveInt
 from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.reasoner_command import PRESET as REASONER
+from wanderlust.cli.reasoner_command import reasoner_command
 from wanderlust.errors import UsageError, WanderlustError, nearest_names
 from wanderlust.store.run_folder import (
     RUNS_FOLDER,
@@ -49,7 +51,8 @@ class StartOptions:
     """Where the settings of a new run come from, besides its options."""
 
     preset: str | None = None
-    """Instead of all that, a preset: wordle, arithmetic, kuhn, no-answer, repairs, inbox, self-made, tool-call."""
+    """Instead of all that, a preset: wordle, arithmetic, kuhn, no-answer, repairs, inbox, self-made, tool-call.
+    Or reasoner, a recipe of several runs, which takes --policy and options as well."""
     config: Path | None = None
     """TOML file with settings in sections, as every run keeps one (config.toml). Options take precedence over it."""
 
@@ -115,13 +118,13 @@ def train_command(
     """
     check_logger_names(logger)
     new, resume, preset = None, resume_options.resume, start_options.preset
+    if preset == REASONER and resume is None:
+        given = _reasoner_options(env, train_options, start_options, logger=logger)
+        reasoner_command(policy, given, out=out, workers=process_options.workers, json=json)
+        return
     if resume is not None:
         asked = (env, policy, out, replace(train_options, engine_url=DEFAULT_TRAIN_OPTIONS.engine_url), start_options)
-        if asked != (None, None, None, DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS):
-            raise UsageError(
-                "--resume goes on as the run was begun: leave out everything but --accept-changes, "
-                "--previous-state, --engine-url, --workers, --ray-workers, --ray-address, --logger and --json"
-            )
+        _refuse_with_resume(asked)
         folder = run_of_recipe(resume, "train").path
     else:
         if resume_options != DEFAULT_RESUME_OPTIONS:
@@ -158,6 +161,24 @@ def train_command(
         return
     _print_outcome(folder, result)
     note_next_commands(run_of_recipe(folder, "train").config["env"], folder, result.policy_folder)
+
+
+def _refuse_with_resume(asked: tuple[Any, ...]) -> None:
+    """Raises UsageError where more is asked than that a run goes on."""
+    if asked != (None, None, None, DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS):
+        raise UsageError(
+            "--resume goes on as the run was begun: leave out everything but --accept-changes, "
+            "--previous-state, --engine-url, --workers, --ray-workers, --ray-address, --logger and --json"
+        )
+
+
+def _reasoner_options(
+    env: str | None, options: TrainOptions, source: StartOptions, *, logger: tuple[str, ...]
+) -> dict[str, Any]:
+    """The options that were named. Raises UsageError for what the recipe does not take."""
+    if env is not None or source.config is not None or logger:
+        raise UsageError(f"--preset {REASONER} takes neither an environment nor --config or --logger: leave them out")
+    return {name: value for name, value in asdict(options).items() if name in GIVEN.get()}
 
 
 def _print_outcome(folder: Path, result: TrainResult) -> None:
@@ -198,7 +219,7 @@ def _new_config(env: str | None, policy: str | None, source: StartOptions, *, op
             from wanderlust.recipes.presets import TRAIN_PRESETS
         if preset not in TRAIN_PRESETS:
             raise UsageError(
-                f"there is no preset {preset!r}; {nearest_names(preset, [*TRAIN_PRESETS], kind='presets')}"
+                f"there is no preset {preset!r}; {nearest_names(preset, [*TRAIN_PRESETS, REASONER], kind='presets')}"
             )
         if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
             raise UsageError(

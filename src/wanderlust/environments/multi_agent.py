@@ -39,5 +39,3 @@ class UserSimulator(Environment):
         episode.reward(
             "booked", float(last_number_in(clerk_message.content.rpartition("BOOK")[2]) == episode.task.answer)
         )
-
-

@@ -75,11 +75,12 @@ class Mixture(Environment):
 class _MixtureRubric:
     """Judges each rollout by the rubric of the environment that its task comes from."""
 
-    parts: Mapping[str, Environment]
+    environments: Mapping[str, Environment]
+    """By name. Not `parts`, which are the reward functions of a rubric."""
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """The score that the environment would give alone."""
-        env, task = _original_task(self.parts, rollout.task)
+        env, task = _original_task(self.environments, rollout.task)
         if env.rubric is not None:
             return await env.rubric.score(replace(rollout, task=task), trajectory)
         if trajectory.score is None:
