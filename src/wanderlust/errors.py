@@ -51,6 +51,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
         ProbeDoesNotFit                 a probe that this environment has no use for
         _BatchLost                      a batch of requests that gives no answers
         _BatchRefused                   an HTTP status in the place of a batch
+        TooLarge                        a level of a grid game with too many states for an exact search
         _StepLimitReached               ends a search
         _MomentReached                  ends a replay
         _Return                         a return in a program of the small Python
