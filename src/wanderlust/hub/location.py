@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
@@ -79,10 +78,8 @@ def write_whole(path: Path, body: bytes) -> None:
             os.fsync(draft.fileno())
             scratch.chmod(0o644)
             scratch.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                scratch.unlink()
-            raise
+        finally:
+            scratch.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
