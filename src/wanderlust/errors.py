@@ -40,6 +40,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             SmtError                    an SMT problem, model or core that is wrong
             CoqError                    a Coq statement or proof that is wrong
             CoqUndecided                a Coq proof whose check ended without a verdict
+            HubError                    a hub that is damaged, replayed or not signed by who may
             EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
             SamplerGapError             sampler and trainer disagree about probabilities

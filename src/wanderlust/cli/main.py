@@ -73,6 +73,7 @@ COMMANDS = {
         "tasks_command:tasks_command",
         "Make repository tasks from packages' tests; read and write Harbor tasks.",
     ),
+    "hub": ("hub_command:hub_command", "Publish environments as signed files, find them, and check them."),
     "inbox": ("inbox_command:inbox_command", "Import your own mail for the mail agent; write questions about it."),
     "list": ("inspect:list_command", "List the environments that are installed."),
     "world": (

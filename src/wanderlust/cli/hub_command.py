@@ -1,0 +1,235 @@
+"""`wander hub`: publish environments, find them, and check what was published."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cyclopts import Parameter
+from rich.table import Table
+from rich.text import Text
+
+from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.options import JsonFlag, PositiveInt
+from wanderlust.cli.output import print_json, print_result
+from wanderlust.errors import UsageError, nearest_names, one_line
+from wanderlust.hub.entry import Index, Listing
+from wanderlust.hub.index import MAX_FOUND, Hub, OnProgress
+from wanderlust.hub.page import write_pages
+from wanderlust.hub.publish import allow, create_hub, publish, revoke, yank
+
+MAX_REPORTED = 20
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubOptions:
+    """Options of the verbs."""
+
+    key: Path | None = None
+    """Private SSH key that signs a change; its .pub file where an agent has the key."""
+    owner: str | None = None
+    """Fingerprint that the key of the hub's owner must have, SHA256:... (search, info, verify, pages)."""
+    title: str = ""
+    """Title of a new hub (init)."""
+    reason: str = ""
+    """One line that readers see (yank, revoke)."""
+    out: Path | None = None
+    """Folder of the pages; by default that of the hub (pages)."""
+    limit: PositiveInt = MAX_FOUND
+    """Most environments that are listed (search)."""
+
+
+DEFAULT_OPTIONS = HubOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """What a verb is called with."""
+
+    hub: str
+    words: tuple[str, ...]
+    options: HubOptions
+    report: OnProgress
+
+
+_Shown = tuple[dict[str, Any], Table | None, list[str], int]
+
+
+def hub_command(
+    verb: str,
+    hub: str,
+    /,
+    *words: str,
+    options: HubOptions = DEFAULT_OPTIONS,
+    json: JsonFlag = False,
+) -> int:
+    """Publish environments as files with signatures, find them, and check them.
+
+    A hub is a folder, which git, a web server or a synchronised folder makes public. `search`, `info`, `verify` and
+    `pages` also read http:// and https:// addresses. They run nothing of what was published.
+
+    `hub init HUB --key KEY` creates one. `hub publish HUB PACKAGE --key KEY` builds a package folder (or takes a
+    wheel), runs the gate of `wander check`, signs and adds it. `hub search HUB WORDS...` lists environments.
+    `hub info HUB [NAME [VERSION]]` shows a card, or the hub's keys. `hub verify HUB [NAME]` checks every signature
+    and digest. `hub yank HUB NAME VERSION` marks a version. `hub allow HUB PUBLIC_KEY_FILE` and
+    `hub revoke HUB FINGERPRINT` change who may publish. `hub pages HUB` writes static pages.
+
+    The exit code is 1 when something is wrong with the hub, or a search finds nothing.
+
+    Parameters
+    ----------
+    hub:
+        Folder or web address of the hub.
+    words:
+        What the verb is about.
+    """
+    verbs = {
+        "init": (_init, 0, 0),
+        "publish": (_publish, 1, 1),
+        "search": (_search, 0, 20),
+        "info": (_info, 0, 2),
+        "verify": (_verify, 0, 1),
+        "yank": (_yank, 2, 2),
+        "allow": (_allow, 1, 1),
+        "revoke": (_revoke, 1, 1),
+        "pages": (_pages, 0, 0),
+    }
+    if verb not in verbs:
+        raise UsageError(f"no verb {verb!r} of wander hub; {nearest_names(verb, [*verbs], kind='verbs')}")
+    function, least, most = verbs[verb]
+    if not least <= len(words) <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        raise UsageError(f"wander hub {verb} HUB takes {wanted} further words, and got {len(words)}")
+    with stoppable(lambda: "stopped; the hub is as it was") as progress:
+
+        def report(what: str, number: int, of: int) -> None:
+            progress.log_step(what, number, of=of, metrics={})
+
+        body, table, lines, code = function(_Call(hub=hub, words=words, options=options, report=report))
+    if json:
+        print_json(body)
+    else:
+        print_result(table, *lines)
+    return code
+
+
+def _key(options: HubOptions) -> Path:
+    if options.key is None:
+        raise UsageError("a change is signed: name a private SSH key with --key, for example ~/.ssh/id_ed25519")
+    return options.key.expanduser()
+
+
+def _record(hub: Hub, listing: Listing) -> dict[str, Any]:
+    more = {"by": listing.by, "record": listing.number, "warning": hub.warning(listing)}
+    return {**asdict(listing.entry), **more}
+
+
+def _changed(index: Index, what: str) -> _Shown:
+    body = {"title": index.title, "records": index.records, "head": index.head, "owner": index.owner.fingerprint}
+    return body, None, [f"{what}; the log has {index.records:,} records"], 0
+
+
+def _init(call: _Call) -> _Shown:
+    index = create_hub(call.hub, key=_key(call.options), title=call.options.title)
+    return _changed(index, f"{call.hub} is a hub of the key {index.owner.fingerprint}")
+
+
+def _publish(call: _Call) -> _Shown:
+    entry = publish(call.words[0], hub=call.hub, key=_key(call.options), on_progress=call.report)
+    line = f"{entry.name} {entry.version} is published in {call.hub}; probe: {entry.verdict}"
+    return asdict(entry), None, [line], 0
+
+
+def _yank(call: _Call) -> _Shown:
+    name, version = call.words
+    index = yank(name, version, hub=call.hub, key=_key(call.options), reason=call.options.reason)
+    return _changed(index, f"{name} {version} is yanked")
+
+
+def _allow(call: _Call) -> _Shown:
+    index = allow(Path(call.words[0]), hub=call.hub, key=_key(call.options))
+    return _changed(index, f"the key {index.keys[-1].fingerprint} may publish in {call.hub}")
+
+
+def _revoke(call: _Call) -> _Shown:
+    index = revoke(call.words[0], hub=call.hub, key=_key(call.options), reason=call.options.reason)
+    return _changed(index, f"the key {call.words[0]} and what it signed are withdrawn")
+
+
+def _search(call: _Call) -> _Shown:
+    opened = Hub.open(call.hub, owner=call.options.owner)
+    found = opened.search(" ".join(call.words), limit=call.options.limit)
+    table = Table("environment", "version", "oracle", "chance", "probe", "summary")
+    for one in found:
+        entry = one.entry
+        figures = [_figure(entry.oracle), _figure(entry.chance), entry.verdict]
+        table.add_row(entry.name, entry.version, *figures, Text(one_line(entry.summary, 60)))
+    body = {"title": opened.index.title, "environments": [_record(opened, one) for one in found]}
+    names = len(opened.newest())
+    return body, table if found else None, [f"{len(found):,} of {names:,} environments"], 0 if found else 1
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _info(call: _Call) -> _Shown:
+    opened = Hub.open(call.hub, owner=call.options.owner)
+    if not call.words:
+        return _hub_info(opened)
+    details = opened.info(call.words[0], call.words[1] if len(call.words) > 1 else None)
+    entry, warning = details.listing.entry, opened.warning(details.listing)
+    table = Table("", "", show_header=False)
+    rows = {
+        "environment": f"{entry.name} {entry.version}",
+        "summary": entry.summary,
+        "licence": entry.licence,
+        "warning": warning or "",
+        "name for wander eval": entry.environment,
+        "requires": ", ".join(entry.requires),
+        "tasks": ", ".join(f"{split} {count:,}" for split, count in entry.tasks.items()),
+        "oracle": _figure(entry.oracle),
+        "chance": _figure(entry.chance),
+        "probe": entry.verdict,
+        "code": f"{entry.code.digest} ({entry.code.size:,} bytes)",
+        "signed by": details.listing.by,
+        "versions": ", ".join(details.versions),
+    }
+    for name, text in rows.items():
+        if text:
+            table.add_row(name, Text(one_line(text, 500)))
+    body = {**_record(opened, details.listing), "versions": details.versions, "card": details.card}
+    return body, table, [], 0
+
+
+def _hub_info(opened: Hub) -> _Shown:
+    index = opened.index
+    table = Table("key", "", title=one_line(index.title, 100), title_justify="left")
+    for number, key in enumerate(index.keys):
+        state = "owner" if number == 0 else "may publish"
+        table.add_row(key.fingerprint, Text(state if key.revoked is None else f"revoked: {key.revoked}"))
+    keys = [asdict(one) for one in index.keys]
+    body = {"title": index.title, "records": index.records, "head": index.head, "keys": keys}
+    line = f"{len(opened.newest()):,} environments, {len(index.listings):,} versions, {index.records:,} records"
+    return body, table, [line], 0
+
+
+def _verify(call: _Call) -> _Shown:
+    opened = Hub.open(call.hub, owner=call.options.owner)
+    done = opened.verify(call.words[0] if call.words else None, on_progress=call.report)
+    lines = list(done.problems[:MAX_REPORTED])
+    if len(done.problems) > MAX_REPORTED:
+        lines.append(f"and {len(done.problems) - MAX_REPORTED:,} more problems; --json has all")
+    if done.ok:
+        lines = [f"OK: {done.records:,} records and the files of {done.versions:,} versions are as they were signed"]
+    return {"hub": call.hub, **asdict(done), "ok": done.ok}, None, lines, 0 if done.ok else 1
+
+
+def _pages(call: _Call) -> _Shown:
+    if call.options.out is None and call.hub.startswith(("http://", "https://")):
+        raise UsageError("the pages of a hub on the web need --out FOLDER")
+    out = call.options.out or Path(call.hub)
+    count = write_pages(Hub.open(call.hub, owner=call.options.owner), out, on_progress=call.report)
+    return {"out": str(out), "pages": count}, None, [f"{count:,} pages in {out}; begin with {out / 'index.html'}"], 0

@@ -1,0 +1,220 @@
+"""Changes of a hub in a folder: create it, publish and yank versions, allow and revoke keys.
+
+Every change is one signed record. The index is written last, in one step: until then readers see the old state, and
+what an interrupted change left behind is replaced by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from wanderlust.errors import UsageError, one_line
+from wanderlust.hub.admission import admit
+from wanderlust.hub.entry import (
+    MAX_TEXT_CHARS,
+    Entry,
+    HubError,
+    Index,
+    Record,
+    SignedIndex,
+    StoredFile,
+    canonical,
+    check_name,
+    check_version,
+    digest_of,
+)
+from wanderlust.hub.index import (
+    INDEX_FILE,
+    LOG_FILE,
+    MAX_LOG_BYTES,
+    MAX_PART_BYTES,
+    PARTS,
+    Hub,
+    OnProgress,
+    version_folder,
+)
+from wanderlust.hub.location import folder_of, keep_seen, read_file, write_whole
+from wanderlust.hub.log import replay, signed_bytes, split_log
+from wanderlust.hub.signing import INDEX, RECORD, fingerprint, public_key, sign
+from wanderlust.hub.wheel import Package, build_wheel, read_wheel
+
+LOCK_FILE = ".lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A record before it has its place in the log."""
+
+    record: Record
+    files: Mapping[str, bytes]
+    """Files of the version that is published, by their names."""
+
+
+def create_hub(folder: str | Path, *, key: Path, title: str = "") -> Index:
+    """Create a hub in a folder that has none; the key becomes the owner's."""
+    place = folder_of(folder)
+    if (place / INDEX_FILE).exists() or (place / LOG_FILE).exists():
+        raise UsageError(f"{place} has a hub already")
+    public = public_key(key)
+    record = Record(
+        number=0, previous="", action="create", by=fingerprint(public), key=public, text=_line(title or place.name)
+    )
+    place.mkdir(parents=True, exist_ok=True)
+    with _locked(place):
+        return _append(place, [], Change(record=record, files={}), key=key)
+
+
+def publish(
+    package: str | Path,
+    *,
+    hub: str | Path,
+    key: Path,
+    on_progress: OnProgress = lambda what, number, of: None,
+) -> Entry:
+    """Build a package, run the gate of `wander check` on it, sign what came out, and add it to a hub.
+
+    Args:
+        package: Folder with a pyproject.toml, or a wheel. Its code is run, by the gate.
+        hub: Folder of the hub.
+        key: Private SSH key, or its `.pub` file where an agent has the key.
+        on_progress: Called with what the gate does, its number, and the number of all steps.
+
+    Returns:
+        The entry. Raises UsageError or HubError when it is refused; the hub is then as it was.
+    """
+    place = folder_of(hub)
+    opened = Hub.open(place)
+    by = fingerprint(public_key(key))
+    with TemporaryDirectory(prefix="wander-publish-") as scratch:
+        built = read_wheel(build_wheel(Path(package), Path(scratch)))
+        check_name(built.name)
+        check_version(built.version)
+        draft = _entry(built, code=b"", data=b"", card=b"{}")
+        _rehearse(opened, Record(number=0, previous="", action="publish", by=by, entry=draft))
+        card, data = admit(built, Path(scratch), on_progress=on_progress)
+        parts = {"code": built.wheel.read_bytes(), "data": data, "card": card}
+    for part, body in parts.items():
+        if len(body) > MAX_PART_BYTES:
+            raise UsageError(f"the {part} of {built.name} has {len(body):,} bytes; a hub takes {MAX_PART_BYTES:,}")
+    entry = _entry(built, **parts)
+    record = Record(number=0, previous="", action="publish", by=by, entry=entry)
+    files = {file: parts[part] for part, file in PARTS}
+    _change(place, Change(record=record, files=files), key=key)
+    return entry
+
+
+def yank(name: str, version: str, *, hub: str | Path, key: Path, reason: str = "") -> Index:
+    """Mark a version as one that nobody should begin to use; its files stay."""
+    check_name(name)
+    check_version(version)
+    by = fingerprint(public_key(key))
+    record = Record(number=0, previous="", action="yank", by=by, name=name, version=version, text=_line(reason))
+    return _change(folder_of(hub), Change(record=record, files={}), key=key)
+
+
+def allow(publisher: Path, *, hub: str | Path, key: Path) -> Index:
+    """Let the holder of a public key publish; `key` is the owner's."""
+    record = Record(number=0, previous="", action="allow", by=fingerprint(public_key(key)), key=public_key(publisher))
+    return _change(folder_of(hub), Change(record=record, files={}), key=key)
+
+
+def revoke(mark: str, *, hub: str | Path, key: Path, reason: str = "") -> Index:
+    """Withdraw a key, given by its fingerprint, and every version that it has signed; `key` is the owner's."""
+    place = folder_of(hub)
+    known = Hub.open(place).index.key(mark)
+    if known is None:
+        raise UsageError(f"{place} knows no key {mark}; wander hub info shows its keys")
+    by = fingerprint(public_key(key))
+    record = Record(number=0, previous="", action="revoke", by=by, key=known.key, text=_line(reason))
+    return _change(place, Change(record=record, files={}), key=key)
+
+
+def _line(text: str) -> str:
+    return one_line(text, MAX_TEXT_CHARS)
+
+
+def _entry(built: Package, *, code: bytes, data: bytes, card: bytes) -> Entry:
+    report = json.loads(card)
+    ceilings, probe = report.get("ceilings", {}), report.get("probe") or {}
+    return Entry(
+        name=built.name,
+        version=built.version,
+        summary=built.summary,
+        licence=built.licence,
+        environment=built.environment,
+        requires=built.requires,
+        code=StoredFile.of(code),
+        data=StoredFile.of(data),
+        card=StoredFile.of(card),
+        tasks=report.get("tasks", {}),
+        oracle=ceilings.get("oracle"),
+        chance=ceilings.get("chance"),
+        verdict=_line(probe.get("verdict", "not probed")),
+    )
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """One change at a time in this folder."""
+    with (place / LOCK_FILE).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _published_lines(hub: Hub) -> list[bytes]:
+    """The lines of the log that the index was made of; what an interrupted change has added behind them is left out."""
+    lines = split_log(read_file(hub.location, LOG_FILE, limit=MAX_LOG_BYTES))[: hub.index.records]
+    if len(lines) < hub.index.records or digest_of(lines[-1]) != hub.index.head:
+        raise HubError(f"{hub.location}: log and index differ; `wander hub verify {hub.location}` says more")
+    return lines
+
+
+def _rehearse(hub: Hub, record: Record) -> None:
+    """Raises HubError when the rules refuse a record that came next."""
+    state = replay(_published_lines(hub))
+    state.add(replace(record, number=state.count, previous=state.head))
+
+
+def _change(place: Path, change: Change, *, key: Path) -> Index:
+    if not place.is_dir():
+        raise UsageError(f"there is no hub {place}: `wander hub init {place}` makes one")
+    with _locked(place):
+        return _append(place, _published_lines(Hub.open(place)), change, key=key)
+
+
+def _append(place: Path, lines: list[bytes], change: Change, *, key: Path) -> Index:
+    """Hold the rules, sign, and write: files, log, index."""
+    state = replay(lines)
+    record = replace(change.record, number=state.count, previous=state.head)
+    record = replace(record, signature=sign(signed_bytes(record), key, namespace=RECORD))
+    state.add(record)
+    index = state.index()
+    signature = sign(canonical(index), key, namespace=INDEX)
+    signed = SignedIndex(format=1, index=index, by=record.by, signature=signature)
+    if record.entry is not None:
+        _write_files(place, record.entry, change.files)
+    write_whole(place / LOG_FILE, b"".join(line + b"\n" for line in [*lines, canonical(record)]))
+    write_whole(place / INDEX_FILE, canonical(signed))
+    keep_seen(str(place), index)
+    return index
+
+
+def _write_files(place: Path, entry: Entry, files: Mapping[str, bytes]) -> None:
+    """The folder of a version, whole or not at all; one that no record names is of an interrupted change."""
+    folder = place / version_folder(entry.name, entry.version)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=".new-") as scratch:
+        draft = Path(scratch) / folder.name
+        draft.mkdir()
+        for name, body in files.items():
+            (draft / name).write_bytes(body)
+        if folder.exists():
+            shutil.rmtree(folder)
+        draft.rename(folder)
