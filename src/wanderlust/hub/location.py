@@ -113,8 +113,8 @@ def read_seen(location: str) -> Seen | None:
     return decode(file.read_bytes(), Seen, f"{file} (the last state seen of {location})")
 
 
-def keep_seen(location: str, index: Index, *, verified: bool = False) -> None:
-    """Compare an index with the last state seen, and keep it. Raises HubError for an older or another one."""
+def check_seen(location: str, index: Index) -> Seen | None:
+    """The last state seen of a hub. Raises HubError where an index is older, or of another history or owner."""
     before, owner = read_seen(location), index.owner.fingerprint
     if before is not None:
         if before.owner != owner:
@@ -128,7 +128,13 @@ def keep_seen(location: str, index: Index, *, verified: bool = False) -> None:
             )
         if index.records == before.records and index.head != before.head:
             raise HubError(f"{location} shows another history than before: its last record has changed")
-    seen = before or Seen(location=_place(location), owner=owner, records=0, head=index.head)
+    return before
+
+
+def keep_seen(location: str, index: Index, *, verified: bool = False) -> None:
+    """Compare an index with the last state seen, as `check_seen` does, and keep it."""
+    before = check_seen(location, index)
+    seen = before or Seen(location=_place(location), owner=index.owner.fingerprint, records=0, head=index.head)
     now = replace(seen, records=index.records, head=index.head)
     if verified:
         now = replace(now, verified_records=index.records, verified_head=index.head)

@@ -40,7 +40,7 @@ from wanderlust.hub.index import (
     OnProgress,
     version_folder,
 )
-from wanderlust.hub.location import folder_of, keep_seen, read_file, write_whole
+from wanderlust.hub.location import check_seen, folder_of, keep_seen, read_file, write_whole
 from wanderlust.hub.log import replay, signed_bytes, split_log
 from wanderlust.hub.signing import INDEX, RECORD, fingerprint, public_key, sign
 from wanderlust.hub.wheel import Package, build_wheel, read_wheel
@@ -196,6 +196,7 @@ def _append(place: Path, lines: list[bytes], change: Change, *, key: Path) -> In
     record = replace(record, signature=sign(signed_bytes(record), key, namespace=RECORD))
     state.add(record)
     index = state.index()
+    check_seen(str(place), index)
     signature = sign(canonical(index), key, namespace=INDEX)
     signed = SignedIndex(format=1, index=index, by=record.by, signature=signature)
     if record.entry is not None:
