@@ -32,7 +32,7 @@ STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 table{border-collapse:collapse;width:100%}
 th,td{text-align:left;padding:.3rem .8rem .3rem 0;border-bottom:1px solid #8884;vertical-align:top}
-td{overflow-wrap:anywhere}
+td{overflow-wrap:anywhere}td:first-child{overflow-wrap:normal}
 input{font:inherit;width:100%;padding:.4rem;box-sizing:border-box}
 .warning{border-left:4px solid #c60;padding-left:.8rem}
 code{font-size:.85em}
@@ -85,7 +85,7 @@ function show() {
     return line;
   }));
   const left = loaded[key].left ? "; " + loaded[key].left + " more are not searched here: use wander hub search" : "";
-  note.textContent = found.length + " environments" + left;
+  note.textContent = found.length + (found.length === 1 ? " environment" : " environments") + left;
 }
 function hubRows(key, rows, left) {
   loaded[key] = {rows, left};
