@@ -12,6 +12,9 @@ from wanderlust.environments.grids.drawing import AVATAR, EXIT, Canvas, Frame, c
 from wanderlust.environments.grids.generation import GridGame
 from wanderlust.errors import UsageError
 
+MAX_KEPT_FRAMES = 1000
+"""Frames of a level that a session keeps, by state."""
+
 
 class GameState(StrEnum):
     """As the official engine names them."""
@@ -74,6 +77,7 @@ class GridSession:
         self.actions = 0
         """All of them."""
         self._states: list[State] = []
+        self._frames: dict[State, Frame] = {}
 
     @property
     def level(self) -> Level:
@@ -110,8 +114,14 @@ class GridSession:
 
     def observe(self) -> Observation:
         """What is seen now."""
+        state = self._states[-1]
+        frame = self._frames.get(state)
+        if frame is None:
+            if len(self._frames) >= MAX_KEPT_FRAMES:
+                self._frames.clear()
+            frame = self._frames[state] = draw(self.rules, self.level, state)
         return Observation(
-            frame=draw(self.rules, self.level, self._states[-1]),
+            frame=frame,
             state=self.state,
             levels_completed=len(self.level_actions),
             available_actions=self.game.actions,
@@ -138,6 +148,8 @@ class GridSession:
             self._enter(self.number)
 
     def _enter(self, number: int) -> None:
+        if number != self.number:
+            self._frames.clear()
         self.number, self.state = number, GameState.NOT_FINISHED
         self._states = [self.rules.begin(self.level)]
 

@@ -1,0 +1,102 @@
+"""Grid games: steps with frames, levels with their shortest solutions, and what players of frames solve.
+
+Steps are random actions; a session keeps the frames of states that it has met. Solutions are played again from the
+first frame on. Players play held-out mechanics, where a level may take five times the actions of its shortest solution.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from benchmarks.bar import Bar
+from benchmarks.courses import SEEDS, interval
+from wanderlust.environments.grids.cells import CLICK, FRAME, RESET
+from wanderlust.environments.grids.drawing import pixel_of
+from wanderlust.environments.grids.environment import MAX_ACTIONS_FACTOR, MIN_LEVEL_ACTIONS
+from wanderlust.environments.grids.game import GameState, GridAction, GridSession
+from wanderlust.environments.grids.generation import LEVELS, GridGame, make_game
+from wanderlust.environments.grids.players import PLAYERS
+from wanderlust.environments.grids.score import game_score
+
+GAMES = 30
+"""Of each split."""
+STEPS = 2000
+"""Random actions in each game."""
+RECORDS = Path(__file__).parents[1] / "tests/recorded/arc_scores.json"
+
+
+def steps_per_second(games: list[GridGame]) -> float:
+    """Random actions with their frames, per processor second."""
+    seconds = 0.0
+    for game in games:
+        rng, session = Random(game.key), GridSession(game)
+        drawn = rng.choices(game.actions, k=STEPS)
+        actions = [GridAction(number=n, x=rng.randrange(FRAME), y=rng.randrange(FRAME)) for n in drawn]
+        session.begin()
+        began = time.process_time()
+        for action in actions:
+            if session.perform(action).state is not GameState.NOT_FINISHED:
+                session.perform(GridAction(number=RESET))
+        seconds += time.process_time() - began
+    return STEPS * len(games) / seconds
+
+
+def solved(game: GridGame) -> int:
+    """Levels that their stored solutions solve, one after the other, in just so many actions."""
+    session = GridSession(game)
+    session.begin()
+    for level, solution in zip(game.levels, game.solutions, strict=True):
+        for action in solution.actions:
+            x, y = pixel_of(level.size, action.cell) if action.number == CLICK else (0, 0)
+            session.perform(GridAction(number=action.number, x=x, y=y))
+    return sum(taken == least for taken, least in zip(session.level_actions, game.optimum, strict=False))
+
+
+def played(game: GridGame, player: str, seed: int) -> tuple[float, float]:
+    """Share of the levels that a player solves, and its score."""
+    session, chooses = GridSession(game), PLAYERS[player](Random(f"{player}/{seed}/{game.key}"))
+    most = [max(MIN_LEVEL_ACTIONS, MAX_ACTIONS_FACTOR * least) for least in game.optimum]
+    seen = session.begin()
+    while len(session.level_actions) < LEVELS and session.open_actions < most[session.number]:
+        seen = session.perform(chooses.choose(seen))
+    return len(session.level_actions) / LEVELS, game_score(session.level_actions, game.optimum)
+
+
+def wrong_scores() -> int:
+    """Records whose score differs from that of the official calculator."""
+    records = json.loads(RECORDS.read_text())
+    return sum(abs(game_score(actions, least) - score) > 1e-9 for actions, least, score, _ in records)
+
+
+def bars() -> Iterator[Bar]:
+    """Score, speed, solutions, players."""
+    began = time.process_time()
+    games = {split: [make_game(f"{split}-{n}") for n in range(GAMES)] for split in ("train", "eval")}
+    seconds = (time.process_time() - began) / (2 * GAMES)
+    both = [*games["train"], *games["eval"]]
+    yield Bar(name="grids: official records with another score", figure=wrong_scores(), bar=0, aim=0, note="of 300")
+    name = "grids: game steps with frames per processor second"
+    yield Bar(name=name, figure=steps_per_second(both), bar=20_000, aim=60_000, better="higher")
+    share = 100 * sum(map(solved, both)) / (LEVELS * len(both))
+    note = f"{LEVELS * len(both)} levels; {seconds:.1f} s of processor time to make a game"
+    name = "grids: levels that their shortest solution solves"
+    yield Bar(name=name, figure=share, bar=100, aim=100, unit="%", better="higher", note=note)
+    for player, bar, better in (("random", 5, "lower"), ("change-learner", 0, "higher"), ("explorer", 30, "higher")):
+        runs = [[played(game, player, seed) for game in games["eval"]] for seed in SEEDS]
+        mean, half = interval([100 * fmean(levels for levels, _ in run) for run in runs])
+        note = f"95% interval {mean - half:.1f} to {mean + half:.1f}; score {fmean(s for r in runs for _, s in r):.2f}"
+        yield Bar(
+            name=f"grids: `{player}`, levels of held-out mechanics",
+            figure=mean,
+            bar=bar,
+            aim=bar,
+            unit="%",
+            better="higher" if better == "higher" else "lower",
+            note=note,
+            promised=player != "change-learner",
+        )
