@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 from benchmarks.contracts import changed, contracts, is_as_right
 
@@ -158,3 +160,9 @@ def test_steps_are_bounded():
     assert program.run([100]) == 4950
     with pytest.raises(ProgramError, match=f"more than {MAX_STEPS:,} steps"):
         program.run([9000])
+
+
+def test_odd_spellings_are_read_without_a_warning(recwarn):
+    assert parse_program("def f(a):\n    return 1if a else 0") is not None
+    assert ast.unparse(parse_expression("1or 2")) == "1 or 2"
+    assert [one.category for one in recwarn] == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -106,7 +107,7 @@ def parse_program(source: str) -> SmallProgram:
     if len(source) > MAX_SOURCE:
         raise ProgramError(f"the program has more than {MAX_SOURCE:,} characters")
     try:
-        tree = ast.parse(source)
+        tree = _parsed(source, "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ProgramError(f"this is no Python: {one_line(str(error))}") from error
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
@@ -118,10 +119,17 @@ def parse_program(source: str) -> SmallProgram:
     return SmallProgram(node)
 
 
+def _parsed(source: str, mode: str) -> Any:
+    """Python's own reading, without its warnings about odd spellings such as `1if`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        return ast.parse(source, mode=mode)
+
+
 def parse_expression(text: str) -> ast.expr:
     """Parse an expression. Raises ProgramError."""
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        return _parsed(text.strip(), "eval").body  # type: ignore[no-any-return]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ProgramError(f"{one_line(text, 60)!r} is no expression: {one_line(str(error))}") from error
 
