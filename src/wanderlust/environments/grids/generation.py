@@ -33,6 +33,8 @@ LEVELS = 6
 """Of a game."""
 MAX_ATTEMPTS = 3000
 """Boards that are drawn for one level."""
+EASIER_AFTER = 60
+"""Boards without success after which a level's difficulty, 1 to 3, falls by one."""
 MIN_ACTIONS = (3, 4, 5, 6, 7, 8)
 MAX_ACTIONS = (12, 16, 20, 28, 36, 44)
 """Of the shortest solution, by level."""
@@ -126,7 +128,13 @@ def _make_level(key: str, mechanics: tuple[str, ...], number: int) -> tuple[Leve
     low = (MIN_ACTIONS if rules.mechanics[0].walks else PUZZLE_ACTIONS)[number]
     for attempt in range(MAX_ATTEMPTS):
         rng = Random(f"grids/{key}/{number}/{attempt}")
-        level = _draw_level(rng, rules, active=active, number=number, game_key=f"grids/{key}")
+        level = _draw_level(
+            rng,
+            rules,
+            active=active,
+            difficulty=max(1, 1 + number // 2 - attempt // EASIER_AFTER),
+            game_key=f"grids/{key}",
+        )
         if level is None:
             continue
         least = max(1, low - attempt // 100)
@@ -142,11 +150,10 @@ def _make_level(key: str, mechanics: tuple[str, ...], number: int) -> tuple[Leve
     raise RuntimeError(f"no level {number + 1} of {', '.join(active)} was found in {MAX_ATTEMPTS} boards of {key}")
 
 
-def _draw_level(rng: Random, rules: Rules, *, active: Sequence[str], number: int, game_key: str) -> Level | None:
-    difficulty = 1 + number // 2
+def _draw_level(rng: Random, rules: Rules, *, active: Sequence[str], difficulty: int, game_key: str) -> Level | None:
     kinds = [one for one in rules.mechanics if one.name in active]
     walking_game = kinds[0].walks
-    size = rng.randint(5, 6) + number // 2 if walking_game else 5 + number // 2
+    size = (rng.randint(5, 6) if walking_game else 5) + difficulty - 1
     barriers = sum(one.barriers(difficulty) for one in kinds)
     size = min(size + barriers, *(one.max_size for one in kinds))
     draft = Draft(rng, size=size, barriers=barriers, difficulty=difficulty, game_key=game_key)
