@@ -31,7 +31,7 @@ from wanderlust.worlds import (
 from wanderlust.worlds.apps.mcp_app import McpApp
 from wanderlust.worlds.engine.events import Minefield, Plan
 from wanderlust.worlds.engine.world import ActionFailed
-from wanderlust.worlds.wrap.branches import MAX_BRANCHES, Trial, WorldBranches
+from wanderlust.worlds.wrap.branches import MAX_BRANCHES, BranchTrial, WorldBranches
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
 from wanderlust.worlds.wrap.world_environment import agent_tools, thinking_time_per_token
 
@@ -125,7 +125,7 @@ def test_a_branch_tells_nothing_of_the_future():
     use(tools, "branch", name="peek")
     use(tools, "Emails__send_email", **SEND)
     trial = tools["Emails__send_email"].world
-    assert isinstance(trial, Trial)
+    assert isinstance(trial, BranchTrial)
     assert (trial.pending, trial.expected, trial.gate) == (0, (), None)
     with pytest.raises(ActionFailed, match="time stands still"):
         use(tools, "System__wait_for_notification", timeout=300)
@@ -141,7 +141,7 @@ def test_a_branch_tells_nothing_of_the_future():
 
 def test_draws_and_failures_of_a_branch_are_others():
     world = started()
-    trials = [Trial(world, f"0/trial {number}") for number in range(20)]
+    trials = [BranchTrial(world, f"0/trial {number}") for number in range(20)]
     mains = [world.branch() for _ in range(2)]
     assert mains[0].draw("coin").random() == mains[1].draw("coin").random()
     assert mains[0].new_id("mail") == mains[1].new_id("mail")
@@ -160,7 +160,7 @@ def test_a_minefield_and_a_gate_are_not_in_a_branch():
     told: list[str] = []
     world = World(apps, plan, gate=lambda world, line: told.append(line.action))
     world.wait(0)
-    trial = Trial(world, "x")
+    trial = BranchTrial(world, "x")
     trial.call("Emails", "send_email", SEND)
     assert (trial.stopped, told, world.stopped) == ("", [], "")
     world.call("Emails", "send_email", SEND)
@@ -181,7 +181,7 @@ class Door(App):
 def test_what_no_branch_has_a_copy_of_is_not_reached():
     world = World([Door()])
     with pytest.raises(ActionFailed, match="Door is no part of the world"):
-        Trial(world, "x").call("Door", "open", {})
+        BranchTrial(world, "x").call("Door", "open", {})
     assert world.call("Door", "open", {}) == "open"
     assert McpApp.outside
 

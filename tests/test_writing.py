@@ -9,8 +9,8 @@ from wanderlust.environments.writing import (
     HELD_OUT_SUBJECTS,
     STYLE,
     SUBJECTS,
-    Constraints,
     StyleChecklist,
+    TextConstraints,
     Writing,
     different,
 )
@@ -20,7 +20,7 @@ from wanderlust.rubrics.judge import Judge
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.testing import check_environment
 
-ONE = Constraints(sentences=2, wanted=("stone", "wind"), unwanted="very")
+ONE = TextConstraints(sentences=2, wanted=("stone", "wind"), unwanted="very")
 GOOD = "The wind was cold that night. A stone fell into the dark water!"
 
 

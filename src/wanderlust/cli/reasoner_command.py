@@ -29,10 +29,10 @@ def reasoner_command(
     set_library_environment(one_thread=True)
     with needs_extra("reasoning"), needs_extra("train"):
         from wanderlust.recipes.reasoner import train_reasoner
-        from wanderlust.recipes.reasoner_config import default_folder
+        from wanderlust.recipes.reasoner_config import reasoner_folder
         from wanderlust.recipes.reasoner_report import PAGE_FILE, PICTURE_FILE
     config = reasoner_config(policy, given)
-    folder = out or default_folder(config)
+    folder = out or reasoner_folder(config)
     with stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there") as progress:
         report = train_reasoner(config, out=folder, workers=workers, progress=progress)
     if json:

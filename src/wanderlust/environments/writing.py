@@ -57,13 +57,13 @@ _WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
-def words_of(text: str) -> list[str]:
+def lower_words(text: str) -> list[str]:
     """The words of a text in lower case."""
     return _WORD.findall(text.lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constraints:
+class TextConstraints:
     """What code can check of a text."""
 
     sentences: int
@@ -72,11 +72,11 @@ class Constraints:
 
     def kept(self, text: str) -> dict[str, bool]:
         """Each constraint, and whether the text keeps it; none is kept by an empty text or one that is too long."""
-        words, parts = words_of(text), _SENTENCE_END.split(text.strip())
+        words, parts = lower_words(text), _SENTENCE_END.split(text.strip())
         shortest, longest = SENTENCE_WORDS
         found = {
             "sentences": len(parts) == self.sentences and all(part[-1:] in (".", "!", "?") for part in parts),
-            "lengths": all(shortest <= len(words_of(part)) <= longest for part in parts),
+            "lengths": all(shortest <= len(lower_words(part)) <= longest for part in parts),
             "wanted": {*self.wanted} <= {*words},
             "unwanted": self.unwanted not in words,
             "different_words": len({*words}) >= MIN_DIFFERENT_WORDS * len(words),
@@ -86,7 +86,7 @@ class Constraints:
 
 def different(completions: Sequence[str]) -> list[float]:
     """For each sample of a task, the share of its runs of three words that no other sample has; 1 for one alone."""
-    runs = [{*zip(words, words[1:], words[2:], strict=False)} for words in map(words_of, completions)]
+    runs = [{*zip(words, words[1:], words[2:], strict=False)} for words in map(lower_words, completions)]
     shares = []
     for at, own in enumerate(runs):
         others = set[tuple[str, ...]]().union(*(one for number, one in enumerate(runs) if number != at))
@@ -150,7 +150,7 @@ class Writing(SingleTurnEnvironment):
     def _task(self, split: str, number: int) -> Task:
         rng = Random(f"writing/{split}/{number}")
         subject = rng.choice(SUBJECTS if split == "train" else HELD_OUT_SUBJECTS)
-        one = Constraints(
+        one = TextConstraints(
             sentences=rng.choice(SENTENCES), wanted=tuple(rng.sample(WANTED, 2)), unwanted=rng.choice(UNWANTED)
         )
         shortest, longest = SENTENCE_WORDS
@@ -163,9 +163,9 @@ class Writing(SingleTurnEnvironment):
         return Task(id=f"{split}-{number}", prompt=(user(text),), info=info)
 
 
-def _constraints(task: Task) -> Constraints:
+def _constraints(task: Task) -> TextConstraints:
     info: Mapping[str, Any] = task.info
-    return Constraints(sentences=info["sentences"], wanted=tuple(info["wanted"]), unwanted=info["unwanted"])
+    return TextConstraints(sentences=info["sentences"], wanted=tuple(info["wanted"]), unwanted=info["unwanted"])
 
 
 class StyleChecklist:

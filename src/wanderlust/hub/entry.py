@@ -51,7 +51,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class HubEntry:
     """One version of an environment, as its publisher signs it."""
 
     name: Name
@@ -94,7 +94,7 @@ class Record:
     name: Name | None = None
     """Environment that is yanked."""
     version: Version | None = None
-    entry: Entry | None = None
+    entry: HubEntry | None = None
     """What is published."""
     signature: SignatureOrNone = ""
     """SSH signature of the canonical record without this field, in base64."""
@@ -104,7 +104,7 @@ class Record:
 class Listing:
     """A published version in the index."""
 
-    entry: Entry
+    entry: HubEntry
     by: Fingerprint
     number: int
     """Number of its record in the log."""

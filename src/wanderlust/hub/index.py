@@ -27,7 +27,7 @@ from wanderlust.hub.entry import (
     skeleton,
 )
 from wanderlust.hub.location import keep_seen, read_file, read_seen
-from wanderlust.hub.log import Replay, check_signature, read_record, split_log
+from wanderlust.hub.log import LogReplay, check_signature, read_record, split_log
 from wanderlust.hub.signing import INDEX, fingerprint, is_signed
 
 INDEX_FILE, LOG_FILE = "index.json", "log.jsonl"
@@ -224,7 +224,7 @@ class Hub:
             at = seen.verified_records
             if len(lines) < at or digest_of(lines[at - 1]) != seen.verified_head:
                 raise HubError(f"the log is another one than that verified before: its record {at - 1} has changed")
-        state = Replay()
+        state = LogReplay()
         for number, line in enumerate(lines):
             record = read_record(line, number)
             state.add(record)

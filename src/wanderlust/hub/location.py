@@ -67,7 +67,7 @@ def read_file(location: str, path: str, *, limit: int) -> bytes:
         raise HubError(f"{what} cannot be read: {why}") from None
 
 
-def write_whole(path: Path, body: bytes) -> None:
+def write_durably(path: Path, body: bytes) -> None:
     """Write a file so that readers see the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
@@ -140,7 +140,7 @@ def keep_seen(location: str, index: Index, *, verified: bool = False) -> None:
         now = replace(now, verified_records=index.records, verified_head=index.head)
     if now != before:
         try:
-            write_whole(seen_file(location), canonical(now))
+            write_durably(seen_file(location), canonical(now))
         except OSError as error:
             raise UsageError(
                 f"{seen_file(location)} cannot be written ({error.strerror}): set XDG_CACHE_HOME to a folder of yours"

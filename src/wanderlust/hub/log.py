@@ -38,7 +38,7 @@ def read_record(line: bytes, number: int) -> Record:
 
 
 @dataclass(slots=True, kw_only=True)
-class Replay:
+class LogReplay:
     """Reads records in order and holds the rules of a hub; each record that breaks one raises HubError."""
 
     head: str = ""
@@ -150,15 +150,15 @@ class Replay:
         self.listings[place] = replace(listing, yanked=record.text or "no reason given")
 
 
-def replay(lines: Sequence[bytes]) -> Replay:
+def replay(lines: Sequence[bytes]) -> LogReplay:
     """Read the lines of a log, all rules held but the signatures."""
-    state = Replay()
+    state = LogReplay()
     for number, line in enumerate(lines):
         state.add(read_record(line, number))
     return state
 
 
-def check_signature(record: Record, state: Replay) -> None:
+def check_signature(record: Record, state: LogReplay) -> None:
     """Raises HubError when a record that `state` has taken is not signed by the key that it names."""
     key = state.keys[record.by]
     if not is_signed(signed_bytes(record), record.signature, key=key.key, namespace=RECORD):

@@ -16,7 +16,7 @@ from typing import Any
 from wanderlust.errors import one_line
 from wanderlust.hub.entry import Listing
 from wanderlust.hub.index import CODE, DATA, Details, Hub, OnProgress, version_folder
-from wanderlust.hub.location import write_whole
+from wanderlust.hub.location import write_durably
 
 FIRST_ROWS = 100
 """Environments on the first page, before anything is searched."""
@@ -114,13 +114,13 @@ def write_pages(hub: Hub, out: Path, *, on_progress: OnProgress = lambda what, n
     for number, (name, versions) in enumerate(all_names.items(), 1):
         shown = newest_name.get(name, versions[-1])
         details = hub.info(name, shown.entry.version)
-        write_whole(out / PAGE_FOLDER / f"{name}.html", environment_page(hub, details, versions).encode())
+        write_durably(out / PAGE_FOLDER / f"{name}.html", environment_page(hub, details, versions).encode())
         on_progress("pages", number, len(all_names))
     for key, (shard, left) in search_files(rows).items():
         body = f"hubRows({json.dumps(key)},{json.dumps(shard)},{left});\n"
-        write_whole(out / SEARCH_FOLDER / f"{key}.js", body.encode())
-    write_whole(out / SCRIPT, JAVASCRIPT.replace("PREFIX", str(PREFIX_CHARS)).encode())
-    write_whole(out / "index.html", first_page(hub.index.title, rows, owner=hub.index.owner.fingerprint).encode())
+        write_durably(out / SEARCH_FOLDER / f"{key}.js", body.encode())
+    write_durably(out / SCRIPT, JAVASCRIPT.replace("PREFIX", str(PREFIX_CHARS)).encode())
+    write_durably(out / "index.html", first_page(hub.index.title, rows, owner=hub.index.owner.fingerprint).encode())
     return len(all_names) + 1
 
 

@@ -19,7 +19,7 @@ from wanderlust.errors import UsageError, one_line
 from wanderlust.hub.admission import admit
 from wanderlust.hub.entry import (
     MAX_TEXT_CHARS,
-    Entry,
+    HubEntry,
     HubError,
     Index,
     Record,
@@ -40,7 +40,7 @@ from wanderlust.hub.index import (
     OnProgress,
     version_folder,
 )
-from wanderlust.hub.location import check_seen, folder_of, keep_seen, read_file, write_whole
+from wanderlust.hub.location import check_seen, folder_of, keep_seen, read_file, write_durably
 from wanderlust.hub.log import replay, signed_bytes, split_log
 from wanderlust.hub.signing import INDEX, RECORD, fingerprint, public_key, sign
 from wanderlust.hub.wheel import Package, build_wheel, read_wheel
@@ -77,7 +77,7 @@ def publish(
     hub: str | Path,
     key: Path,
     on_progress: OnProgress = lambda what, number, of: None,
-) -> Entry:
+) -> HubEntry:
     """Build a package, run the gate of `wander check` on it, sign what came out, and add it to a hub.
 
     Args:
@@ -140,10 +140,10 @@ def _line(text: str) -> str:
     return one_line(text, MAX_TEXT_CHARS)
 
 
-def _entry(built: Package, *, code: bytes, data: bytes, card: bytes) -> Entry:
+def _entry(built: Package, *, code: bytes, data: bytes, card: bytes) -> HubEntry:
     report = json.loads(card)
     ceilings, probe = report.get("ceilings", {}), report.get("probe") or {}
-    return Entry(
+    return HubEntry(
         name=built.name,
         version=built.version,
         summary=built.summary,
@@ -201,13 +201,13 @@ def _append(place: Path, lines: list[bytes], change: Change, *, key: Path) -> In
     signed = SignedIndex(format=1, index=index, by=record.by, signature=signature)
     if record.entry is not None:
         _write_files(place, record.entry, change.files)
-    write_whole(place / LOG_FILE, b"".join(line + b"\n" for line in [*lines, canonical(record)]))
-    write_whole(place / INDEX_FILE, canonical(signed))
+    write_durably(place / LOG_FILE, b"".join(line + b"\n" for line in [*lines, canonical(record)]))
+    write_durably(place / INDEX_FILE, canonical(signed))
     keep_seen(str(place), index)
     return index
 
 
-def _write_files(place: Path, entry: Entry, files: Mapping[str, bytes]) -> None:
+def _write_files(place: Path, entry: HubEntry, files: Mapping[str, bytes]) -> None:
     """The folder of a version, whole or not at all; one that no record names is of an interrupted change."""
     folder = place / version_folder(entry.name, entry.version)
     folder.parent.mkdir(parents=True, exist_ok=True)

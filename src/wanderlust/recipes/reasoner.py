@@ -25,11 +25,11 @@ from wanderlust.errors import WanderlustError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.statistics import Estimate, estimate, paired_difference
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
-from wanderlust.recipes.reasoner_config import ReasonerConfig, default_folder
+from wanderlust.recipes.reasoner_config import ReasonerConfig, reasoner_folder
 from wanderlust.recipes.reasoner_figures import (
+    answer_is_right,
     by_set,
     held_out_set,
-    is_right,
     monitored,
     of_sets,
     right_answer,
@@ -93,7 +93,7 @@ def train_reasoner(
         >>> train_reasoner(ReasonerConfig(policy="smollm2")).held_out[0].over_base
     """
     config = config or ReasonerConfig()
-    folder = Path(out) if out is not None else default_folder(config)
+    folder = Path(out) if out is not None else reasoner_folder(config)
     body = asdict(config)
     begin_with_settings(folder / SETTINGS_FILE, json.loads(json.dumps(body)), what="run")
     with open_progress(progress) as logger:
@@ -185,7 +185,7 @@ class _Recipe:
             temperature=1.0,
             seed=self.config.draw_seed,
         )
-        return {name: fmean(map(is_right, own)) for name, own in by_set(rollouts).items()}
+        return {name: fmean(map(answer_is_right, own)) for name, own in by_set(rollouts).items()}
 
     def _mix(self, sets: Sequence[CandidateSet], *, size: int, kept: Sequence[str] | None = None) -> QuestionMix:
         rules = THINKING_RULES if self.config.thinks else BRIEF_RULES
@@ -238,7 +238,7 @@ class _Recipe:
         )
         right: dict[str, list[bool]] = {}
         for one in rollouts:
-            right.setdefault(one.task.id, []).append(is_right(one))
+            right.setdefault(one.task.id, []).append(answer_is_right(one))
         return [task.id for task in tasks if len({*right.get(task.id, ())}) == 2]
 
     def _train(

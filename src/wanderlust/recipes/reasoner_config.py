@@ -92,6 +92,6 @@ class ReasonerConfig:
         return self.rl_config.max_tokens >= THINKING_TOKENS
 
 
-def default_folder(config: ReasonerConfig) -> Path:
+def reasoner_folder(config: ReasonerConfig) -> Path:
     """Where a run of the recipe is kept."""
     return RUNS_FOLDER / f"train-reasoner-seed{config.seed}"

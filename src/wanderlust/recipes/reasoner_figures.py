@@ -38,7 +38,7 @@ def right_answer(task: Task, *, thinks: bool) -> str:
     return f"<answer>{task.answer}</answer>"
 
 
-def is_right(rollout: Rollout) -> bool:
+def answer_is_right(rollout: Rollout) -> bool:
     """Whether the set's scorer gives the answer 1; what it gives for less is not counted."""
     score = rollout.trajectory.score
     return score is not None and score.reward >= 1
@@ -46,7 +46,7 @@ def is_right(rollout: Rollout) -> bool:
 
 def right_by_task(rollouts: Iterable[Rollout]) -> dict[str, list[float]]:
     """0 or 1 of every question."""
-    return {one.task.id: [float(is_right(one))] for one in rollouts}
+    return {one.task.id: [float(answer_is_right(one))] for one in rollouts}
 
 
 def by_set(rollouts: Iterable[Rollout]) -> dict[str, list[Rollout]]:
@@ -88,7 +88,7 @@ def exam(rollouts: Sequence[Rollout]) -> Exam:
     return Exam(
         right=estimate(right_by_task(rollouts).values()),
         answered=len(answered) / len(rollouts),
-        right_of_answered=fmean(map(is_right, answered)) if answered else None,
+        right_of_answered=fmean(map(answer_is_right, answered)) if answered else None,
         tokens=fmean(map(written_tokens, rollouts)),
     )
 

@@ -71,7 +71,7 @@ class Level:
         return self.neighbors[cell][direction]
 
 
-class Turn:
+class GridTurn:
     """One action on its way: what mechanics read and change."""
 
     __slots__ = ("avatar", "direction", "hooks", "level", "lost", "origin", "parts")
@@ -112,28 +112,28 @@ class Mechanic:
         """Its part of the first state."""
         return 0
 
-    def translate(self, turn: Turn, placed: Any) -> None:
+    def translate(self, turn: GridTurn, placed: Any) -> None:
         """Change the direction of a move before anything else."""
 
     def solid(self, level: Level, part: Any, cell: int) -> bool:
         """Whether nothing can enter a cell."""
         return False
 
-    def push(self, turn: Turn, rules: Rules, cell: int) -> bool:
+    def push(self, turn: GridTurn, rules: Rules, cell: int) -> bool:
         """Make room for the avatar in a cell; False where that cannot be."""
         return True
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         """The avatar came to `turn.avatar`; True moves it on in `turn.direction`."""
         return False
 
-    def press(self, turn: Turn, placed: Any) -> None:
+    def press(self, turn: GridTurn, placed: Any) -> None:
         """Action 5."""
 
-    def click(self, turn: Turn, placed: Any, cell: int) -> None:
+    def click(self, turn: GridTurn, placed: Any, cell: int) -> None:
         """Action 6."""
 
-    def settle(self, turn: Turn, rules: Rules) -> None:
+    def settle(self, turn: GridTurn, rules: Rules) -> None:
         """After every action, the avatar's own movement done."""
 
     def satisfied(self, level: Level, part: Any) -> bool:
@@ -175,7 +175,7 @@ class Rules:
     def step(self, level: Level, state: State, action: Action) -> tuple[State, Outcome]:
         """The next state. An action that the game lacks, or that does nothing, still passes a turn."""
         hooks, number = self.hooks(level), action.number
-        turn = Turn(level, state, hooks, direction=number if number <= RIGHT else 0)
+        turn = GridTurn(level, state, hooks, direction=number if number <= RIGHT else 0)
         self._act(turn, action)
         for one in hooks["settle"]:
             one.settle(turn, self)
@@ -187,7 +187,7 @@ class Rules:
         done = all(one.satisfied(level, turn.parts[one.index]) for one in hooks["satisfied"])
         return following, Outcome.SOLVED if done else Outcome.OPEN
 
-    def _act(self, turn: Turn, action: Action) -> None:
+    def _act(self, turn: GridTurn, action: Action) -> None:
         """What the action itself does."""
         placed = turn.level.placed
         if turn.direction and turn.avatar >= 0:
@@ -202,7 +202,7 @@ class Rules:
             for one in turn.hooks["click"]:
                 one.click(turn, placed[one.index], action.cell)
 
-    def walk(self, turn: Turn) -> bool:
+    def walk(self, turn: GridTurn) -> bool:
         """Move the avatar by a cell in the turn's direction, and on where it is carried; False where it is blocked."""
         moved, table, placed = False, turn.level.neighbors, turn.level.placed
         pushing, arriving = turn.hooks["push"], turn.hooks["arrive"]
@@ -218,7 +218,7 @@ class Rules:
                 break
         return moved
 
-    def free(self, turn: Turn, cell: int) -> bool:
+    def free(self, turn: GridTurn, cell: int) -> bool:
         """Whether a cell can be entered, crates left aside."""
         level = turn.level
         if cell < 0 or cell in level.walls:

@@ -6,7 +6,6 @@ from functools import cache
 
 RESET, UP, DOWN, LEFT, RIGHT, INTERACT, CLICK, UNDO = range(8)
 MOVES = (UP, DOWN, LEFT, RIGHT)
-OPPOSITE = {UP: DOWN, DOWN: UP, LEFT: RIGHT, RIGHT: LEFT}
 OUTSIDE = -1
 """Cell beyond the board; as start or exit: there is none."""
 FRAME = 64

@@ -42,10 +42,6 @@ class Draft:
     def _across(self, cell: int) -> int:
         return cell % self.size if self.upright else cell // self.size
 
-    def room_of(self, cell: int) -> int:
-        """The room that a cell is in; a wall counts to the room before it."""
-        return self._room_of[cell]
-
     def take(self, *, first: int = 0, last: int | None = None) -> int | None:
         """A free cell in one of some rooms, taken; None where there is none."""
         last = self.rooms - 1 if last is None else last

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -152,12 +151,3 @@ class GridSession:
             self._frames.clear()
         self.number, self.state = number, GameState.NOT_FINISHED
         self._states = [self.rules.begin(self.level)]
-
-
-def play(game: GridGame, actions: Sequence[GridAction]) -> GridSession:
-    """A session after some actions."""
-    session = GridSession(game)
-    session.begin()
-    for action in actions:
-        session.perform(action)
-    return session

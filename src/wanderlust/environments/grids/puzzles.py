@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from wanderlust.environments.grids.board import Level, Mechanic, Turn
+from wanderlust.environments.grids.board import GridTurn, Level, Mechanic
 from wanderlust.environments.grids.cells import CLICK, DOWN, LEFT, OUTSIDE, RIGHT, UP, beside, neighbor_table
 from wanderlust.environments.grids.drafts import Draft
 from wanderlust.environments.grids.drawing import (
@@ -67,7 +67,7 @@ class Lights(_Puzzle):
     def begin(self, placed: Any) -> Any:
         return placed[2]
 
-    def click(self, turn: Turn, placed: Any, cell: int) -> None:
+    def click(self, turn: GridTurn, placed: Any, cell: int) -> None:
         if cell in placed[0]:
             turn.parts[self.index] ^= placed[1][placed[0].index(cell)]
 
@@ -95,7 +95,7 @@ class Flood(_Puzzle):
     def begin(self, placed: Any) -> Any:
         return placed[1]
 
-    def click(self, turn: Turn, placed: Any, cell: int) -> None:
+    def click(self, turn: GridTurn, placed: Any, cell: int) -> None:
         cells, _ = placed
         part: tuple[int, ...] = turn.parts[self.index]
         if cell not in cells or part[cells.index(cell)] == part[0]:
@@ -142,7 +142,7 @@ class Tiles(_Puzzle):
     def begin(self, placed: Any) -> Any:
         return placed[1]
 
-    def click(self, turn: Turn, placed: Any, cell: int) -> None:
+    def click(self, turn: GridTurn, placed: Any, cell: int) -> None:
         cells, part = placed[0], [*turn.parts[self.index]]
         hole = part.index(OUTSIDE)
         if cell in beside(turn.level.size, cells[hole]) and cell in cells:
@@ -200,7 +200,7 @@ class Beams(_Puzzle):
     def begin(self, placed: Any) -> Any:
         return placed[3]
 
-    def click(self, turn: Turn, placed: Any, cell: int) -> None:
+    def click(self, turn: GridTurn, placed: Any, cell: int) -> None:
         if cell in placed[2]:
             turn.parts[self.index] ^= 1 << placed[2].index(cell)
 

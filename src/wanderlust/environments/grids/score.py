@@ -7,7 +7,7 @@ the n-th with weight n, and at most the share of the weights of solved levels. A
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, median_high
+from statistics import median_high
 
 from wanderlust.errors import UsageError
 
@@ -36,11 +36,6 @@ def game_score(actions: Sequence[int], baselines: Sequence[int]) -> float:
     score = sum(one * weight for one, weight in zip(scores, weights, strict=False)) / total
     solved = sum(weight for one, weight in zip(scores, weights, strict=False) if one > 0)
     return min(score, solved / total * 100)
-
-
-def set_score(scores: Sequence[float]) -> float:
-    """The score of several games."""
-    return fmean(scores) if scores else 0.0
 
 
 def human_baseline(first_plays: Sequence[Sequence[int]]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wanderlust.environments.grids.board import Level, Mechanic, Rules, Turn
+from wanderlust.environments.grids.board import GridTurn, Level, Mechanic, Rules
 from wanderlust.environments.grids.cells import CLICK, DOWN, FRAME, INTERACT, LEFT, MOVES, RIGHT, UP
 from wanderlust.environments.grids.drafts import Draft
 from wanderlust.environments.grids.drawing import (
@@ -45,7 +45,7 @@ class Gems(Mechanic):
     def begin(self, placed: Any) -> Any:
         return (1 << len(placed)) - 1
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         if turn.avatar in placed:
             turn.parts[self.index] &= ~(1 << placed.index(turn.avatar))
         return False
@@ -80,7 +80,7 @@ class Keys(Mechanic):
     def solid(self, level: Level, part: Any, cell: int) -> bool:
         return any(cell == door and not part >> n & 1 for n, (_, door) in enumerate(level.placed[self.index]))
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         for number, (key, _) in enumerate(placed):
             if key == turn.avatar:
                 turn.parts[self.index] |= 1 << number
@@ -122,7 +122,7 @@ class Paint(Mechanic):
         gate, wanted, _, _ = level.placed[self.index]
         return bool(cell == gate and part != wanted)
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         _, _, pads, water = placed
         if turn.avatar == water:
             turn.parts[self.index] = 0
@@ -165,7 +165,7 @@ class _Gates(Mechanic):
     def solid(self, level: Level, part: Any, cell: int) -> bool:
         return any(cell == gate and not part >> color & 1 for gate, color in level.placed[self.index][0])
 
-    def _switch(self, turn: Turn, placed: Any, cell: int) -> None:
+    def _switch(self, turn: GridTurn, placed: Any, cell: int) -> None:
         for switch, color in placed[1]:
             if switch == cell and turn.avatar not in [gate for gate, one in placed[0] if one == color]:
                 turn.parts[self.index] ^= 1 << color
@@ -184,7 +184,7 @@ class Plates(_Gates):
 
     name = "plates"
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         self._switch(turn, placed, turn.avatar)
         return False
 
@@ -195,7 +195,7 @@ class Levers(_Gates):
     name = "levers"
     actions = (CLICK,)
 
-    def click(self, turn: Turn, placed: Any, cell: int) -> None:
+    def click(self, turn: GridTurn, placed: Any, cell: int) -> None:
         self._switch(turn, placed, cell)
 
     def clickable(self, placed: Any) -> Sequence[int]:
@@ -220,7 +220,7 @@ class Crates(Mechanic):
     def begin(self, placed: Any) -> Any:
         return frozenset(placed[0])
 
-    def push(self, turn: Turn, rules: Rules, cell: int) -> bool:
+    def push(self, turn: GridTurn, rules: Rules, cell: int) -> bool:
         crates = turn.parts[self.index]
         if cell not in crates:
             return True
@@ -248,7 +248,7 @@ class Ice(Mechanic):
     def place(self, draft: Draft) -> Any:
         return draft.patch(0.25 + 0.15 * draft.difficulty) or None
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         return turn.avatar in placed
 
     def draw(self, canvas: Canvas, placed: Any, part: Any) -> None:
@@ -265,7 +265,7 @@ class Belts(Mechanic):
         cells = draft.take_several(3 + 3 * draft.difficulty)
         return tuple((cell, draft.rng.choice(MOVES)) for cell in cells) or None
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         for cell, direction in placed:
             if cell == turn.avatar:
                 turn.direction = direction
@@ -294,7 +294,7 @@ class Portals(Mechanic):
         ends = (draft.take(first=gap[1], last=gap[1]), draft.take(first=gap[1] + 1, last=gap[1] + 1))
         return None if None in ends else ends
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         if turn.avatar in placed:
             turn.avatar = placed[1 - placed.index(turn.avatar)]
         return False
@@ -321,7 +321,7 @@ class Crumble(Mechanic):
     def solid(self, level: Level, part: Any, cell: int) -> bool:
         return bool(part[0] >> cell & 1)
 
-    def arrive(self, turn: Turn, placed: Any) -> bool:
+    def arrive(self, turn: GridTurn, placed: Any) -> bool:
         floor, tokens = placed
         fallen, left = turn.parts[self.index]
         if turn.origin in floor:
@@ -357,7 +357,7 @@ class Energy(Mechanic):
     def begin(self, placed: Any) -> Any:
         return (placed[0], (1 << len(placed[1])) - 1)
 
-    def settle(self, turn: Turn, rules: Rules) -> None:
+    def settle(self, turn: GridTurn, rules: Rules) -> None:
         full, cells = turn.level.placed[self.index]
         energy, left = turn.parts[self.index]
         energy -= 1
@@ -386,7 +386,7 @@ class Patrols(Mechanic):
         routes = tuple(line + line[-2:0:-1] for line in lines if line)
         return routes or None
 
-    def settle(self, turn: Turn, rules: Rules) -> None:
+    def settle(self, turn: GridTurn, rules: Rules) -> None:
         routes = turn.level.placed[self.index]
         before = turn.parts[self.index]
         after = (before + 1) % len(routes[0])
@@ -410,14 +410,14 @@ class Gravity(Mechanic):
         draft.scatter_walls(0.2)
         return True
 
-    def translate(self, turn: Turn, placed: Any) -> None:
+    def translate(self, turn: GridTurn, placed: Any) -> None:
         if turn.direction in (UP, DOWN):
             turn.direction = 0  # no move: a wall in every direction
 
-    def press(self, turn: Turn, placed: Any) -> None:
+    def press(self, turn: GridTurn, placed: Any) -> None:
         turn.parts[self.index] ^= 1
 
-    def settle(self, turn: Turn, rules: Rules) -> None:
+    def settle(self, turn: GridTurn, rules: Rules) -> None:
         turn.direction = UP if turn.parts[self.index] else DOWN
         for _ in range(turn.level.size):
             if turn.lost or turn.avatar == turn.level.exit or not rules.walk(turn):
@@ -440,7 +440,7 @@ class Twins(Mechanic):
     def begin(self, placed: Any) -> Any:
         return placed[0]
 
-    def settle(self, turn: Turn, rules: Rules) -> None:
+    def settle(self, turn: GridTurn, rules: Rules) -> None:
         direction = {LEFT: RIGHT, RIGHT: LEFT}.get(turn.direction, turn.direction)
         target = turn.level.beside(turn.parts[self.index], direction) if direction else -1
         if rules.free(turn, target) and target != turn.avatar:
@@ -467,5 +467,5 @@ class Controls(Mechanic):
             draft.game_rng.shuffle(order)
         return (0, *order)
 
-    def translate(self, turn: Turn, placed: Any) -> None:
+    def translate(self, turn: GridTurn, placed: Any) -> None:
         turn.direction = placed[turn.direction]

@@ -36,7 +36,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 NO_TIME = "time stands still in a branch: switch to main first"
 
 
-class Trial(World):
+class BranchTrial(World):
     """A copy of a world in which nothing happens by itself; neither sees what the other does."""
 
     def __init__(self, world: World, seed: str):
@@ -78,8 +78,8 @@ class ActsInWorld(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class _Branch:
-    trial: Trial
-    before: Trial
+    trial: BranchTrial
+    before: BranchTrial
     """As `undo` makes it again."""
     since: int
     """Lines of the log when the first branch on the way to this one was made from main."""
@@ -205,9 +205,9 @@ class WorldBranches:
     def _world(self) -> World:
         return self.world if self.current == MAIN else self._branches[self.current].trial
 
-    def _trial(self, world: World) -> Trial:
+    def _trial(self, world: World) -> BranchTrial:
         self._made += 1
-        return Trial(world, f"{self.world.seed}/trial {self._made}")
+        return BranchTrial(world, f"{self.world.seed}/trial {self._made}")
 
     def _enter(self, name: str) -> None:
         self.current = name
