@@ -100,13 +100,20 @@ def test_levels_introduce_mechanics_one_by_one():
     assert [sum(one is not None for one in level.placed) for level in game.levels] == [1, 1, 2, 1, 2, 3]
 
 
-def test_a_private_split_needs_its_secret_and_tells_nothing_without_it():
+def test_private_games_need_the_secret_and_runs_do_not_show_it(tmp_path):
     with pytest.raises(UsageError, match="secret"):
         game_keys("private", 3)
     mine, yours = game_keys("private", 3, secret="mine"), game_keys("private", 3, secret="yours")
     assert not {*mine} & {*yours}
     assert mine == game_keys("private", 3, secret="mine")
-    assert [task.id for task in Grids(secret="mine", games=3).tasks("private")] == [f"grids-{key}" for key in mine]
+    (file := tmp_path / "secret.txt").write_text("mine\n")
+    env = Grids(secret=str(file), games=3)
+    assert [task.id for task in env.tasks("eval")] == [f"grids-{key}" for key in mine]
+    assert [task.id for task in env.tasks("train")] == [f"grids-train-{n}" for n in range(3)]
+    file.write_text(" ")
+    for bad in (file, tmp_path / "none"):
+        with pytest.raises(UsageError, match="the secret"):
+            Grids(secret=str(bad))
 
 
 def test_scores_equal_those_of_the_official_calculator():

@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,7 +18,7 @@ from wanderlust.environments.grids.generation import LEVELS, GridGame, game_keys
 from wanderlust.environments.grids.players import PLAYERS, GridPlayer
 from wanderlust.environments.grids.score import game_score
 from wanderlust.environments.grids.view import describe, describe_change
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
 from wanderlust.rubrics.rubric import Rubric, metric
 from wanderlust.types import IMAGE_MARK, Completion, Message, Policy, Task, Tool, assistant, system, user
@@ -38,7 +39,7 @@ MAX_ACTIONS_FACTOR = 5
 """Times the actions of a level's shortest solution, after which the game ends."""
 MIN_LEVEL_ACTIONS = 40
 """That a level may take at any rate."""
-GAMES = {"train": 1000, "eval": 200, "private": 200}
+GAMES = {"train": 1000, "eval": 200}
 
 
 def read_action(text: str) -> GridAction | None:
@@ -94,14 +95,15 @@ class FramePolicy:
 class Grids(Environment):
     """Interactive games of 64 x 64 pixels in 16 colours: find out the rules, with few actions.
 
-    A task is a game of six levels. `eval` has mechanics that `train` never has; `private` has those of `eval`, in games
-    that a secret gives. A level may take five times the actions of its shortest solution, and 40 at any rate. The
-    reward is the score of ARC-AGI-3 with the shortest solutions as baselines; `completion` is a metric beside it.
+    A task is a game of six levels. `eval` has mechanics that `train` never has. With a secret the games of `eval` are
+    others, which nobody can make without it. A level may take five times the actions of its shortest solution, and 40
+    at any rate. The reward is the score of ARC-AGI-3 with the shortest solutions as baselines; `completion` is a metric
+    beside it.
 
     Args:
         levels: Levels of a game that are played.
         view: `text` for objects and changes, `image` for a PNG of each frame, or `both`.
-        secret: The owner's text that makes the split `private`.
+        secret: A file with the owner's secret text. Runs record its name, and never what is in it.
         games: Games of a split; 0 takes its own number.
 
     Example:
@@ -120,14 +122,16 @@ class Grids(Environment):
             raise UsageError(f"levels={levels}: a game has 1 to {LEVELS}")
         if view not in VIEWS:
             raise UsageError(f"there is no view {view!r}: one of {', '.join(VIEWS)}")
-        self.levels, self.view, self.secret, self.games = levels, view, secret, games
+        self.levels, self.view, self.games = levels, view, games
+        self._secret = _read_secret(Path(secret)) if secret else ""
         self.players = {name: partial(_policy_of, make) for name, make in PLAYERS.items()}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """The games of a split; they are made when they are played. Raises UsageError for a split that there is not."""
         if split not in GAMES:
             raise UsageError(f"there is no split {split!r}: one of {', '.join(GAMES)}")
-        for key in game_keys(split, self.games or GAMES[split], secret=self.secret):
+        name = "private" if self._secret and split == "eval" else split
+        for key in game_keys(name, self.games or GAMES[split], secret=self._secret):
             yield Task(id=f"{TASK_PREFIX}{key}", info={"mechanics": ", ".join(mechanics_of_game(key))})
 
     def game(self, task: Task) -> GridGame:
@@ -174,6 +178,16 @@ class Grids(Environment):
         link = f"data:image/png;base64,{b64encode(png(seen.frame)).decode()}"
         words = f"{text}\n{IMAGE_MARK}" if self.view == "both" else IMAGE_MARK
         return Message("user", words, images=(link,))
+
+
+def _read_secret(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"the secret {file} cannot be read: {one_line(str(error))}") from None
+    if not text:
+        raise UsageError(f"the secret {file} is empty: write a line of random text into it")
+    return text
 
 
 def _policy_of(make: Callable[[Random], GridPlayer]) -> Policy:

@@ -1,6 +1,6 @@
 """Games by key: mechanics, levels of rising difficulty, and the shortest solution of each.
 
-Splits differ in mechanics, not in seeds: whoever trains on `train` has met none of those of `eval`. A private split has
+Splits differ in mechanics, not in seeds: whoever trains on `train` has met none of those of `eval`. Private games have
 the mechanics of `eval` and the keys that a secret gives.
 """
 
@@ -89,7 +89,7 @@ def game_keys(split: str, count: int, *, secret: str = "") -> list[str]:
     if split != "private":
         return [f"{split}-{n}" for n in range(count)]
     if not secret:
-        raise UsageError("the split private needs a secret: grids,secret=TEXT")
+        raise UsageError("private games need a secret")
     digests = (hmac.new(secret.encode(), f"grids/{n}".encode(), hashlib.sha256).hexdigest() for n in range(count))
     return [f"private-{digest[:24]}" for digest in digests]
 
