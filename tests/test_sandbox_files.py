@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.sandboxes import SMALL, bearing, token, within
 
 from wanderlust.errors import UsageError
-from wanderlust.tools.sandbox import LocalSandbox, UnisolatedSandbox
+from wanderlust.tools.sandbox import LocalSandbox, UnisolatedSandbox, open_sandbox
 from wanderlust.tools.sandbox.overlay import MAX_OVERLAY_LAYERS
 
 
@@ -270,6 +271,22 @@ def test_a_closed_sandbox_says_so():
                 await action
 
     within(play)
+
+
+def test_a_cancelled_closing_gives_back_every_program():
+    """Whenever the cancellation comes, none of the started programs keeps its pipes."""
+
+    async def play():
+        for n in range(12):
+            sandbox = await open_sandbox(bounds=SMALL)
+            children = [await sandbox.start(["sleep", "60"]) for _ in range(3)]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.0005 * n):
+                    await sandbox.close()
+            await sandbox.close()
+            assert [child.closed for child in children] == [True] * 3, n
+
+    asyncio.run(play())
 
 
 def test_cancelling_a_command_ends_it_and_leaks_nothing():

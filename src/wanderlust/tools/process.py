@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -299,9 +299,16 @@ def _namespace(pid: int) -> int:
 
 
 async def end_all(children: list[Child]) -> None:
-    """End and close these children, and empty the list."""
-    for child in children:
-        if not child.closed:
+    """End and close these children, and empty the list: all of them, even where one fails or this is cancelled."""
+    async with AsyncExitStack() as ending:
+        for child in children:
+            ending.push_async_callback(_end_and_close, child)
+        children.clear()
+
+
+async def _end_and_close(child: Child) -> None:
+    if not child.closed:
+        try:
             await child.end()
+        finally:
             child.close()
-    children.clear()

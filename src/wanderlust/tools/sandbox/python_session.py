@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Literal, Self
 
 from wanderlust.errors import printable
-from wanderlust.tools.process import Child, wait_readable
+from wanderlust.tools.process import Child, end_all, wait_readable
 from wanderlust.tools.sandbox.base import BoundedOutput, Sandbox, drain
 
 CellStatus = Literal["done", "error", "time", "output", "died", "forged"]
@@ -120,9 +120,8 @@ class PythonSession:
     async def close(self) -> None:
         """End the session; the next cell begins a new one."""
         child, self._child = self._child, None
-        if child is not None and not child.closed:
-            await child.end()
-            child.close()
+        if child is not None:
+            await end_all([child])
 
 
 MAX_ARGUMENT_BYTES = 100_000
