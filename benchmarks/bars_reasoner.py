@@ -8,7 +8,9 @@ All seeds have the same ten. Runs stay in RUNS and go on where they stopped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 
@@ -31,12 +33,9 @@ CONFIG = ReasonerConfig(
 )
 
 
-def made() -> list[ReasonerReport]:
-    """One run of each seed."""
-    return [
-        train_reasoner(replace(CONFIG, seed=seed), out=RUNS / f"reasoner-seed{seed}", workers=1, progress=False)
-        for seed in SEEDS
-    ]
+def made(seed: int) -> ReasonerReport:
+    """The run of a seed."""
+    return train_reasoner(replace(CONFIG, seed=seed), out=RUNS / f"reasoner-seed{seed}", workers=1, progress=False)
 
 
 def right(run: ReasonerReport, exam: str, name: str) -> dict[str, float]:
@@ -66,7 +65,8 @@ def told(found: dict[str, Estimate]) -> str:
 
 def bars() -> Iterator[Bar]:
     """Sets that are better and worse than the base, what RL adds to SFT, form and skill, and forgetting."""
-    runs = made()
+    with ProcessPoolExecutor(len(SEEDS), mp_context=get_context("spawn")) as pool:
+        runs = list(pool.map(made, SEEDS))
     over_base, over_sft = gains(runs, BASE), gains(runs, AFTER_SFT)
     questions = min(one.exams[BASE].right.count for one in runs[0].held_out)
     what = f"SmolLM2-135M, {len(over_base)} held-out sets"
