@@ -180,6 +180,14 @@ def test_the_teacher_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "9 of 9" in table
 
 
+def test_another_split_is_played_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("eval", "tictactoe", "--policy", "teacher", "-n", "3", "--split", "train", "--out", str(tmp_path / "run"))
+    report = json.loads(inside(capsys, *words, "--json").stdout)
+    assert all(row["task"].startswith("tictactoe-train-") for row in report["tasks"])
+    assert json.loads((tmp_path / "run/run.json").read_text())["config"]["split"] == "train"
+    refused(inside(capsys, *words[:6], "--split", "tarin"), 2, "no split 'tarin': one of train, eval")
+
+
 def test_a_checkpoint_is_measured_and_a_damaged_one_is_named(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,7 @@ def eval_command(
     folder_options: FolderOptions = DEFAULT_FOLDER_OPTIONS,
     json: JsonFlag = False,
 ) -> int:
-    """Play the `eval` split of an environment and report every figure with its 95% interval.
+    """Play a split of an environment, by default `eval`, and report every figure with its 95% interval.
 
     Rollouts that fail are in no figure; the exit code is 1 then, and a line says how many failed and why. The same
     command with the same --out goes on where it was stopped and plays again what failed.

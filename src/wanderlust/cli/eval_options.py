@@ -46,7 +46,9 @@ class TaskOptions:
     """Which tasks, how often, and within which bounds."""
 
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
-    """How many tasks of the `eval` split, spread evenly over it. Default: all."""
+    """How many tasks of the split, spread evenly over it. Default: all."""
+    split: str = "eval"
+    """Split of the environment that is played."""
     samples: PositiveInt = 1
     """Rollouts per task."""
     task: str | None = None
@@ -80,7 +82,8 @@ class TaskOptions:
         """The options that decide what is played; prices belong to them where they bound a rollout."""
         prices = report_options.price_settings() if self.max_episode_cost is not None else {}
         names = ("num_tasks", "samples", "task", "seats", *LIMIT_NAMES)
-        return {name: getattr(self, name) for name in names} | prices | report_options.rubric_judge(env)
+        other = {"split": self.split} if self.split != "eval" else {}
+        return {name: getattr(self, name) for name in names} | other | prices | report_options.rubric_judge(env)
 
     def unrecorded(self) -> dict[str, Any]:
         """The options that change nothing of a rollout."""
@@ -93,7 +96,9 @@ class TaskOptions:
     def arguments(self, env: Environment) -> dict[str, Any]:
         """As `evaluate` takes them; the limits are the environment's with those that were given."""
         given = {name: value for name in LIMIT_NAMES if (value := getattr(self, name)) is not None}
-        same = {name: getattr(self, name) for name in ("task", "samples", "concurrency", "timeout", "max_cost")}
+        same = {
+            name: getattr(self, name) for name in ("task", "split", "samples", "concurrency", "timeout", "max_cost")
+        }
         return {"n": self.num_tasks, "limits": replace(env.limits, **given), **same}
 
 

@@ -24,7 +24,7 @@ from wanderlust.errors import UsageError, WanderlustError
 COMMANDS = {
     "demo": ("demo_command:demo_command", "Teach a small language model tic-tac-toe on this machine, in minutes."),
     "play": ("play_command:play_command", "Play an environment at the terminal, alone or against a model."),
-    "eval": ("eval:eval_command", "Play the eval split with any policy: figures with 95% intervals."),
+    "eval": ("eval:eval_command", "Play a split with any policy: figures with 95% intervals."),
     "serve": (
         "serve:serve_command",
         "Serve a model to other programs: an OpenAI-compatible endpoint, tokens included.",
