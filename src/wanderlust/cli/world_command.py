@@ -15,6 +15,7 @@ from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.cli.world_budget import budget_command
 from wanderlust.cli.world_files import import_command, verify_command
+from wanderlust.cli.world_new import new_world_command
 from wanderlust.cli.world_options import (
     BudgetOptions,
     VerifyOptions,
@@ -48,20 +49,21 @@ def world_command(
     budget_options: BudgetOptions = DEFAULT_BUDGET_OPTIONS,
     json: JsonFlag = False,
 ) -> int:
-    """Simulated lives: list their families, show a scenario, run a policy in one, verify, import, draw budgets.
+    """Simulated lives: list their families, show a scenario, run a policy in one, verify, import, draw budgets, begin.
 
     `world list`; `world show SCENARIO`; `world show RUN ROLLOUT`; `world run SCENARIO --policy NAME`;
     `world verify SCENARIO`, which plays the oracle and tests the verifier on it; `world verify SCENARIO --log FILE`;
-    `world verify RUN ROLLOUT`; `world import FILE...`; `world budget RUN`. A scenario is family/split-seed/level, as
-    in invite/eval-0/1, or a file of ARE's JSON; a family alone is its first scenario of the eval split. Files of
-    rows (.jsonl, .parquet) are imported row by row.
+    `world verify RUN ROLLOUT`; `world import FILE...`; `world budget RUN`; `world new family|app|persona NAME`,
+    which writes a folder that works and has a test. A scenario is family/split-seed/level, as in invite/eval-0/1, or a
+    file of ARE's JSON; a family alone, also as file.py:name, is its first scenario of the eval split. Files of rows
+    (.jsonl, .parquet) are imported row by row.
 
     `verify` exits with 0 when the log is accepted, 1 when it is rejected, 3 when only a judge could tell.
 
     Parameters
     ----------
     verb:
-        list, show, run, verify, import or budget.
+        list, show, run, verify, import, budget or new.
     arguments:
         A scenario, a family, a file, or a run's folder and the number of a rollout.
     """
@@ -121,6 +123,7 @@ WORLD_VERBS: Mapping[str, Callable[[WorldCommand], int]] = {
     "verify": verify_command,
     "import": import_command,
     "budget": budget_command,
+    "new": new_world_command,
 }
 """Commands of `wander world`."""
 SCENARIO_HELP = "a scenario, as in invite/eval-0/1"
@@ -131,5 +134,6 @@ ARGUMENT_COUNTS: Mapping[str, tuple[int, float, str]] = {
     "verify": (1, 3, f"{SCENARIO_HELP}, or a file, or a run and the number of a rollout, or both"),
     "import": (1, inf, "files of ARE's JSON, or rows of them in .jsonl or .parquet"),
     "budget": (1, 1, "the folder of an evaluation"),
+    "new": (2, 2, "family, app or persona, and a name"),
 }
 """How many words each of them takes at least and at most, and which."""

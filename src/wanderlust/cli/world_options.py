@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from wanderlust.environments.assistant_life import scenario_of
+from wanderlust.environments.assistant_life import SCENARIO_ID, scenario_of
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions
@@ -108,7 +108,7 @@ class WorldCommand:
 
 def scenario_id(name: str) -> str:
     """A scenario's id; a family's name alone is its first scenario of the eval split."""
-    return name if "/" in name else f"{name}/eval-0/1"
+    return name if SCENARIO_ID.fullmatch(name) else f"{name}/eval-0/1"
 
 
 def resolve_scenario(name: str) -> ImportedScenario:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from wanderlust.environment import Episode
@@ -12,9 +14,19 @@ from wanderlust.errors import UsageError, one_line
 from wanderlust.types import Policy, Rollout, Score, Task, Trajectory, system
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
-from wanderlust.worlds.life.families.family import LEVELS, Family, all_families
+from wanderlust.worlds.life.families.family import (
+    LEVELS,
+    Family,
+    OwnApps,
+    all_families,
+    find_apps,
+    find_families,
+    universe_seed,
+)
 from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
+from wanderlust.worlds.life.universes.generate import make_universe
+from wanderlust.worlds.life.universes.personas import Persona, find_persona
 from wanderlust.worlds.life.universes.text_templates import Split
 from wanderlust.worlds.verification.world_judge import WorldJudge, resolve_world_judge
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
@@ -56,11 +68,16 @@ class AssistantLife(WorldEnvironment):
         families: Sequence[str] = (),
         *,
         levels: Sequence[int] | int = tuple(LEVELS),
+        persona: Persona | str | None = None,
+        more_apps: Sequence[OwnApps | str] | str = (),
         judge: Policy | WorldJudge | str | None = None,
         judge_model: str | None = None,
         **options: Any,
     ):
-        """`families` by name or one of them, all unless given; `levels` from 1 (easy) to 3, or one of them.
+        """`families` by name or place or one of them, all unless given; `levels` from 1 (easy) to 3, or one of them.
+
+        A `persona` gives the lives its names: a Persona, or what `find_persona` takes. `more_apps` stand beside those
+        of a life: functions of a universe and a seeded draw, app classes, or their names or places.
 
         A `judge` (a policy or its name, with `judge_model` for an endpoint) is asked about texts that state the facts:
         both must accept. Other options as of WorldEnvironment. Raises UsageError for a family or a level that does not
@@ -68,9 +85,12 @@ class AssistantLife(WorldEnvironment):
         """
         super().__init__((), **options)
         self.judge = resolve_world_judge(judge, judge_model)
-        every = all_families().values()
-        chosen = tuple(one for one in every if not self.capabilities or one.capability in self.capabilities)
-        self.families = tuple(map(family_of, [families] if isinstance(families, str) else families)) or chosen
+        named = [families] if isinstance(families, str) else families
+        self.families = tuple(one for name in named for one in find_families(name)) or tuple(
+            one for one in all_families().values() if not self.capabilities or one.capability in self.capabilities
+        )
+        self.persona = find_persona(persona) if isinstance(persona, str) else persona
+        self.more_apps = tuple(map(find_apps, [more_apps] if isinstance(more_apps, str) else more_apps))
         self.levels = (levels,) if isinstance(levels, int) else tuple(levels)
         if wrong := [level for level in self.levels if level not in LEVELS]:
             raise UsageError(f"there is no level {wrong[0]}: one of {', '.join(map(str, LEVELS))}")
@@ -90,7 +110,8 @@ class AssistantLife(WorldEnvironment):
             for level in self.levels:
                 for one in self.families:
                     info = {"family": one.name, "capability": one.capability, "level": level}
-                    yield Task(id=f"{one.name}/{split}-{seed}/{level}", prompt=(LIFE_RULES,), info=info)
+                    whose = "" if self.persona is None else f"/{self.persona.name}"
+                    yield Task(id=f"{one.name}/{split}-{seed}/{level}{whose}", prompt=(LIFE_RULES,), info=info)
 
     def scenario(self, task: Task) -> Scenario:
         """The scenario of a task, made from its id. Raises UsageError for an id of another form."""
@@ -100,7 +121,8 @@ class AssistantLife(WorldEnvironment):
         """The scenario of a task's id, and its grader."""
         pair = self._scenarios.get(name)
         if pair is None:
-            scenario = scenario_of(name)
+            own = {one.name: one for one in self.families}
+            scenario = scenario_of(name, families=own, persona=self.persona, apps=self.more_apps)
             pair = self._scenarios[name] = scenario, FactGrader(scenario)
             while len(self._scenarios) > SCENARIO_CACHE_ENTRIES:
                 self._scenarios.popitem(last=False)
@@ -165,19 +187,27 @@ class LifeRubric:
         )
 
 
-def family_of(name: str) -> Family:
-    """A family by name. Raises UsageError when there is none."""
-    families = all_families()
-    if name not in families:
-        raise UsageError(f"there is no family {name!r}: one of {', '.join(families)}")
-    return families[name]
+SCENARIO_ID = re.compile(r"(.+)/(train|eval)-(\d+)/(\d+)(?:/([\w-]+))?")
 
 
-def scenario_of(name: str) -> Scenario:
-    """The scenario of a task's id, `family/split-seed/level`. Raises UsageError for anything else."""
-    family, _, rest = name.partition("/")
-    place, _, level = rest.partition("/")
-    split, _, seed = place.partition("-")
-    if split not in FAMILY_SPLITS or not seed.isdecimal() or not level.isdecimal() or int(level) not in LEVELS:
+def scenario_of(
+    name: str,
+    *,
+    families: Mapping[str, Family] = MappingProxyType({}),
+    persona: Persona | None = None,
+    apps: Sequence[OwnApps] = (),
+) -> Scenario:
+    """The scenario of a task's id, `family/split-seed/level` and the name of a persona where it has one.
+
+    `families` and `persona` are looked up before those that are installed. Raises UsageError for anything else.
+    """
+    found = SCENARIO_ID.fullmatch(name)
+    if found is None or int(found[4]) not in LEVELS:
         raise UsageError(f"{name!r} names no scenario: write family/split-seed/level, as in invite/eval-0/1")
-    return family_of(family).scenario(int(seed), LEVELS[int(level)], split=FAMILY_SPLITS[split], name=name)
+    one = families.get(found[1]) or find_families(found[1])[0]
+    difficulty, split, seed = LEVELS[int(found[4])], FAMILY_SPLITS[found[2]], int(found[3])
+    if found[5] is None:
+        return one.scenario(seed, difficulty, split=split, name=name, apps=apps)
+    whose = persona if persona is not None and persona.name == found[5] else find_persona(found[5])
+    within = make_universe(universe_seed(seed, split), difficulty.size, split, persona=whose)
+    return one.scenario(seed, difficulty, split=split, name=name, within=within, apps=apps)

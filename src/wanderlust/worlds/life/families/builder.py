@@ -30,7 +30,7 @@ from wanderlust.worlds.life.facts import AnswerFacts, ClockTime, Day, Mode, Says
 from wanderlust.worlds.life.universes.generate import Universe
 from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS, USER_ID, AppRows, add_file, calendar_event
 from wanderlust.worlds.life.universes.people import Person
-from wanderlust.worlds.life.universes.text_templates import Split, expand_pattern, word_list, word_pairs
+from wanderlust.worlds.life.universes.text_templates import Split, expand_pattern, word_list
 
 A = TypeVar("A", bound=App)
 EventReference: TypeAlias = Any
@@ -91,7 +91,7 @@ class FamilyBuilder:
     def firms(self, count: int) -> list[str]:
         """Names of firms that nothing else in the universe is called."""
         taken_names = {one.first for one in self.universe.people.values()} | {self.user.firm}
-        names = [name for name in word_pairs(f"{self.split}.firms", "firm_endings") if name not in taken_names]
+        names = [name for name in self.universe.names.firms if name not in taken_names]
         return self.rng.sample(names, count)
 
     def place(self) -> str:

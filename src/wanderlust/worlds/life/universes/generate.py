@@ -33,6 +33,7 @@ from wanderlust.worlds.engine.app import App, format_time
 from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.life.universes.ledger import USER_ID, AppRows, Storyline
 from wanderlust.worlds.life.universes.people import LIFE_SIZES, LifeSize, People, Person, acquaintances
+from wanderlust.worlds.life.universes.personas import Names, Persona, names_of_split
 from wanderlust.worlds.life.universes.storylines import LifeContext, add_chatter, make_storylines
 from wanderlust.worlds.life.universes.text_templates import Split, shuffled, word_list
 
@@ -46,7 +47,7 @@ AMENITIES = ("Balcony", "Bicycle room", "Cellar", "Dishwasher", "Fireplace", "Ga
 def make_products(rows: AppRows, people: People, count: int) -> Iterator[Product]:
     """Products with three to six variants each."""
     rng = people.rng
-    brands = word_list(f"{people.split}.brands")
+    brands = people.names.brands
     for kind in shuffled(rng, word_list("products"))[:count]:
         base = rng.uniform(*PRICE_RANGE)
         name, product = f"{rng.choice(brands)} {kind}", rows.new_id("p")
@@ -139,6 +140,8 @@ class Universe:
     seed: int
     size: SizeName
     split: Split
+    persona: Persona | None = None
+    """Whose names it has; those of the project where there is none."""
     start: float
     """Now, in seconds since 1970."""
     people: Mapping[str, Person]
@@ -161,10 +164,17 @@ class Universe:
     @property
     def name(self) -> str:
         """A name that no other universe has."""
-        return f"{self.split}-{self.size}-{self.seed}"
+        return _universe_name(self.seed, self.size, split=self.split, persona=self.persona, between="-")
+
+    @property
+    def names(self) -> Names:
+        """All names that it could deal."""
+        return self.persona.names(self.split) if self.persona is not None else names_of_split(self.split)
 
 
-def make_universe(seed: int, size: SizeName = "small", split: Split = "train") -> Universe:
+def make_universe(
+    seed: int, size: SizeName = "small", split: Split = "train", *, persona: Persona | None = None
+) -> Universe:
     """The universe of a seed: the same in every process; the latest few are kept.
 
     Raises UsageError for another size or split.
@@ -173,14 +183,19 @@ def make_universe(seed: int, size: SizeName = "small", split: Split = "train") -
         raise UsageError(f"there is no size {size!r}: one of {', '.join(LIFE_SIZES)}")
     if split not in get_args(Split):
         raise UsageError(f"there is no split {split!r} of universes: one of {', '.join(get_args(Split))}")
-    return _universe(seed, size, split)
+    return _universe(seed, size, split, persona=persona)
+
+
+def _universe_name(seed: int, size: SizeName, *, split: Split, persona: Persona | None, between: str) -> str:
+    return between.join([*([persona.name] if persona is not None else []), split, size, str(seed)])
 
 
 @lru_cache(maxsize=UNIVERSE_CACHE_ENTRIES)
-def _universe(seed: int, size: SizeName, split: Split) -> Universe:
-    rng, much = Random(f"universe/{split}/{size}/{seed}"), LIFE_SIZES[size]
+def _universe(seed: int, size: SizeName, split: Split, *, persona: Persona | None) -> Universe:
+    name = _universe_name(seed, size, split=split, persona=persona, between="/")
+    rng, much = Random(f"universe/{name}"), LIFE_SIZES[size]
     identify = f"{rng.randrange(16**4):04x}"
-    census = People(rng, split, identify)
+    census = People(rng, persona.names(split) if persona is not None else names_of_split(split), identify)
     people = {person.id: person for person in acquaintances(census, much)}
     user = next(iter(people.values()))
     morning = datetime(2025, 3, 3, 8, tzinfo=UTC)  # a Monday
@@ -191,6 +206,7 @@ def _universe(seed: int, size: SizeName, split: Split) -> Universe:
         seed=seed,
         size=size,
         split=split,
+        persona=persona,
         start=start,
         people=people,
         storylines=tuple(storylines),

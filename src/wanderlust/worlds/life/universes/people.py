@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterator
 from random import Random
 
@@ -9,7 +11,8 @@ from msgspec.structs import replace
 
 from wanderlust.worlds.apps.contacts import Contact, EmploymentStatus, Gender
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
-from wanderlust.worlds.life.universes.text_templates import Split, shuffled, word_list, word_pairs
+from wanderlust.worlds.life.universes.personas import Names
+from wanderlust.worlds.life.universes.text_templates import shuffled, word_list
 
 SERVICE_JOBS = {
     "dentist": "dentist",
@@ -121,16 +124,16 @@ LIFE_SIZES = {
 class People:
     """Deals names, addresses and numbers, none of them twice."""
 
-    def __init__(self, rng: Random, split: Split, identify: str):
-        self.rng, self.split, self._identify, self._count = rng, split, identify, 0
-        self.firsts = {"Female": word_list(f"{split}.women"), "Male": word_list(f"{split}.men")}
-        self._lasts = iter(shuffled(rng, word_pairs(f"{split}.surnames", "endings", "")))
-        self.towns = shuffled(rng, word_pairs(f"{split}.towns", "town_endings", ""))[:4]
-        self.streets = shuffled(rng, word_pairs(f"{split}.streets", "street_endings"))
-        self.places = shuffled(rng, [f"The {name}" for name in word_pairs(f"{split}.places", "place_endings")])
-        self.firms = iter(shuffled(rng, word_pairs(f"{split}.firms", "firm_endings")))
-        self.shops = iter(shuffled(rng, word_pairs(f"{split}.firms", "shop_endings")))
-        self.agencies = iter(shuffled(rng, word_pairs(f"{split}.firms", "agency_endings")))
+    def __init__(self, rng: Random, names: Names, identify: str):
+        self.rng, self.names, self._identify, self._count = rng, names, identify, 0
+        self.firsts = {"Female": names.women, "Male": names.men}
+        self._lasts = iter(shuffled(rng, names.surnames))
+        self.towns = shuffled(rng, names.towns)[:4]
+        self.streets = shuffled(rng, names.streets)
+        self.places = shuffled(rng, names.places)
+        self.firms = iter(shuffled(rng, names.firms))
+        self.shops = iter(shuffled(rng, names.shops))
+        self.agencies = iter(shuffled(rng, names.agencies))
         self._taken: set[str] = set()
         self.once = ""
         """A first name that is kept free: only a person who is made with it has it."""
@@ -153,7 +156,7 @@ class People:
             gender=sex,
             age=rng.randint(62, 84) if old else rng.randint(30, 42) if tie == "user" else rng.randint(24, 60),
             job=job or rng.choice(word_list("office_jobs" if tie in ("user", "colleague") else "jobs")),
-            email=f"{first}.{last}@{rng.choice(('post', 'mail', 'letter'))}.example".lower(),
+            email=f"{mail_name(first, last)}@{rng.choice(('post', 'mail', 'letter'))}.example",
             phone=self.phone(),
             city=rng.choice(self.towns),
             street=f"{rng.randint(1, 90)} {rng.choice(self.streets)}",
@@ -161,7 +164,7 @@ class People:
 
     def firm(self, tie: str, name: str) -> Person:
         """A firm that writes mails."""
-        domain = name.lower().replace(" ", "-")
+        domain = mail_name(name).replace(".", "-")
         return Person(
             id=self.new_id(),
             first=name,
@@ -212,5 +215,17 @@ def acquaintances(people: People, size: LifeSize) -> Iterator[Person]:
 
 
 def _with_employer(person: Person, employer: str) -> Person:
-    local_part, domain = f"{person.first}.{person.last}".lower(), employer.lower().replace(" ", "-")
-    return replace(person, firm=employer, email=f"{local_part}@{domain}.example")
+    domain = mail_name(employer).replace(".", "-")
+    return replace(person, firm=employer, email=f"{mail_name(person.first, person.last)}@{domain}.example")
+
+
+def mail_name(*names: str) -> str:
+    """Names as an address has them: lower case, ASCII, dots between words."""
+    text = unicodedata.normalize("NFKD", " ".join(names).lower().translate(_IN_ASCII))
+    return ".".join(re.findall(r"[a-z0-9-]+", text.encode("ascii", "ignore").decode()))
+
+
+_IN_ASCII = str.maketrans(
+    {"ß": "ss", "ø": "o", "ł": "l", "æ": "ae", "œ": "oe", "đ": "d", "ð": "d", "þ": "th", "\u0131": "i"}
+)
+"""Letters that have no form without a mark."""
