@@ -1,4 +1,7 @@
-"""The mail agent of the preset `inbox` on held-out inboxes: after SFT, after RL, and against the best scripted reader.
+"""The mail agent on held-out inboxes: after SFT, after RL, after more RL, and against the best scripted reader.
+
+The preset `inbox` has SFT and RL. Its learning rate ends near 0, so RL then goes on from the trained model for 200 steps
+with a fresh one.
 
 Sampled at temperature 1, one attempt at each question, the same questions for everybody. Runs of training stay in RUNS
 and go on where they stopped; a run whose configuration is another one is refused.
@@ -34,6 +37,8 @@ from wanderlust.types import Task
 
 SPLITS = ("eval", "eval-wordings", "eval-kinds")
 RUNS = Path("runs/benchmarks")
+MORE = INBOX.replace(sft_episodes=0, sft_steps=0, steps=200, lr=6e-4, eval_every=100)
+"""Further steps from the preset's model."""
 PROMPTED, PROMPTED_TOKENS = 100, 96
 """Questions for the prompted model, and tokens of one of its answers, at most."""
 
@@ -43,7 +48,10 @@ class Learnt:
     """One seed: results by split."""
 
     before: dict[str, Result]
+    preset: dict[str, Result]
+    """After the preset's RL."""
     after: dict[str, Result]
+    """After the further steps."""
     seconds: float
     """Processor time of the training."""
 
@@ -67,18 +75,25 @@ def prompted(env: Inbox, tasks: Sequence[Task]) -> Result:
     return asked(env, TextProtocol(LocalPolicy.of(*load_pretrained(fetch_smollm2()), options, seed=0)), tasks)
 
 
-def learnt(seed: int) -> Learnt:
-    """The preset from a seed, in this process alone."""
-    env = preset_environment()
-    path, config = RUNS / f"inbox-seed{seed}", INBOX.replace(seed=seed)
+def trained(path: Path, config: TrainConfig) -> float:
+    """A run that ends in `path`; gives its processor seconds."""
     if path.exists() and load_config(path, TrainConfig).as_dict() != config.as_dict():
         raise UsageError(f"{path} is a run with other settings: remove it to train again")
     run = Run.resume(path) if path.exists() else Run.begin(path, config)
     with closing(run.store), _processor_time(path / "processor_seconds.txt") as seconds:
         if not (path / "report.json").exists():
             run_training(config, run, logger=NullLogger(), workers=1)
-    before, after = (judged(env, path / "checkpoints" / name) for name in ("start", "rl"))
-    return Learnt(before=before, after=after, seconds=sum(seconds))
+    return sum(seconds)
+
+
+def learnt(seed: int) -> Learnt:
+    """The preset from a seed and the further steps, in this process alone."""
+    env, path, more = preset_environment(), RUNS / f"inbox-seed{seed}", RUNS / f"inbox-more-seed{seed}"
+    seconds = trained(path, INBOX.replace(seed=seed))
+    seconds += trained(more, MORE.replace(seed=seed, policy=str((path / "checkpoints" / "rl").resolve())))
+    checkpoints = (path / "checkpoints" / "start", path / "checkpoints" / "rl", more / "checkpoints" / "rl")
+    before, preset, after = (judged(env, one) for one in checkpoints)
+    return Learnt(before=before, preset=preset, after=after, seconds=seconds)
 
 
 @contextmanager
@@ -104,6 +119,7 @@ def bars() -> Iterator[Bar]:
         runs = list(pool.map(learnt, SEEDS))
     results["SmolLM2, prompted"] = model = prompted(env, tasks[:PROMPTED])
     draw(results | {"SFT": runs[0].before["eval"], "SFT, then RL": runs[0].after["eval"]})
+    own = [run.preset["eval"].right - readers[best] for run in runs]
     gains = [run.after["eval"].right - readers[best] for run in runs]
     mean, half = interval(gains)
     note = (
@@ -113,6 +129,13 @@ def bars() -> Iterator[Bar]:
     what = "trained model over the best scripted reader"
     yield Bar(name=what, figure=mean, bar=0.1, aim=0.25, better="higher", note=note)
     yield Bar(name=f"{what}, lower end", figure=mean - half, bar=0.0, aim=0.1, better="higher", note=note)
+    mean, half = interval(own)
+    note = (
+        f"no bar: for comparison; seeds {_seeds(run.preset['eval'].right for run in runs)}; "
+        f"95% interval {mean - half:.3f} to {mean + half:.3f}"
+    )
+    what = "the preset alone over the best scripted reader"
+    yield Bar(name=what, figure=mean, bar=0, aim=0.1, better="higher", note=note, promised=False)
     note = (
         f"no bar: for comparison; SmolLM2-135M-Instruct with the tools of `inbox`, {PROMPTED} questions; {model.note}"
     )
@@ -126,12 +149,12 @@ def bars() -> Iterator[Bar]:
     )
     yield Bar(name="right answers gained by RL", figure=mean, bar=0.1, aim=0.25, better="higher", note=note)
     yield from _habits(runs)
-    for name in ("before", "after"):
+    for name, stage in (("before", "SFT"), ("preset", "SFT, then RL"), ("after", "SFT, RL, and 200 steps more")):
         for split in SPLITS:
             results = [getattr(run, name)[split] for run in runs]
             share, _ = interval([one.right for one in results])
             yield Bar(
-                name=f"{'SFT' if name == 'before' else 'SFT, then RL'}, `{split}`: right answers",
+                name=f"{stage}, `{split}`: right answers",
                 figure=share,
                 bar=0,
                 aim=0,
@@ -151,7 +174,7 @@ def _habits(runs: list[Learnt]) -> Iterator[Bar]:
     turns, _ = interval([a.turns / b.turns for a, b in zip(after, before, strict=True)])
     note = f"seeds: {_seeds(one.turns for one in before)} to {_seeds(one.turns for one in after)}"
     yield Bar(name="turns after RL, as a share of those before", figure=turns, bar=1.0, aim=0.67, note=note)
-    note = f"seeds: {', '.join(f'{run.seconds:.0f}' for run in runs)}; SFT and RL"
+    note = f"seeds: {', '.join(f'{run.seconds:.0f}' for run in runs)}; SFT and all RL"
     slowest = max(run.seconds for run in runs)
     yield Bar(name="processor time of a run", figure=slowest, bar=1800, aim=1200, unit="s", note=note)
 
