@@ -1,7 +1,7 @@
 """The mail agent on held-out inboxes: after SFT, after RL, after more RL, and against the best scripted reader.
 
-The preset `inbox` has SFT and RL. Its learning rate ends near 0, so RL then goes on from the trained model for 200 steps
-with a fresh one.
+The preset `inbox` has SFT and RL. Its learning rate ends near 0, so RL then goes on from the trained model for 200
+steps with a fresh one.
 
 Sampled at temperature 1, one attempt at each question, the same questions for everybody. Runs of training stay in RUNS
 and go on where they stopped; a run whose configuration is another one is refused.
@@ -151,15 +151,15 @@ def bars() -> Iterator[Bar]:
     yield from _habits(runs)
     for name, stage in (("before", "SFT"), ("preset", "SFT, then RL"), ("after", "SFT, RL, and 200 steps more")):
         for split in SPLITS:
-            results = [getattr(run, name)[split] for run in runs]
-            share, _ = interval([one.right for one in results])
+            found = [getattr(run, name)[split] for run in runs]
+            share, _ = interval([one.right for one in found])
             yield Bar(
                 name=f"{stage}, `{split}`: right answers",
                 figure=share,
                 bar=0,
                 aim=0,
                 better="higher",
-                note=f"no bar: for comparison; seed 0: {results[0].note}",
+                note=f"no bar: for comparison; seed 0: {found[0].note}",
                 promised=False,
             )
 
