@@ -199,3 +199,22 @@ def test_a_folder_that_exists_is_left_alone(folder, monkeypatch, capsys):
             main(["world", "new", *words])
         assert end.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_private_tasks_need_the_secret(tmp_path):
+    for name, text in (("mine", "a line of my own\n"), ("yours", "another")):
+        (tmp_path / name).write_text(text)
+    mine, again, yours = (AssistantLife(["invite"], secret=str(tmp_path / name)) for name in ("mine", "mine", "yours"))
+    ids = [[task.id for task in env.tasks("eval")] for env in (mine, again, yours, AssistantLife(["invite"]))]
+    assert ids[0] == ids[1]
+    assert not {*ids[0]} & {*ids[2]} | {*ids[0]} & {*ids[3]}
+    names = {mine.scenario(task).info["facts"] is not None and mine.scenario(task).start for task in mine.tasks("eval")}
+    assert len(names) > 2, "every size and seed has a universe of its own"
+    assert rewards(mine, [*mine.tasks("eval")]) == [[1.0, 0.0]] * 6
+    assert [task.id for _, task in zip(range(3), mine.tasks(), strict=False)] == [
+        task.id for _, task in zip(range(3), AssistantLife(["invite"]).tasks(), strict=False)
+    ]
+    (tmp_path / "empty").write_text("\n")
+    for wrong in ("empty", "missing"):
+        with pytest.raises(UsageError, match="the secret"):
+            AssistantLife(secret=str(tmp_path / wrong))

@@ -6,16 +6,19 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from wanderlust.environment import Episode
 from wanderlust.errors import UsageError, one_line
+from wanderlust.tasks.private import read_secret, secret_digests
 from wanderlust.types import Policy, Rollout, Score, Task, Trajectory, system
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
 from wanderlust.worlds.life.families.family import (
     LEVELS,
+    PRIVATE_SEEDS,
     Family,
     OwnApps,
     all_families,
@@ -70,6 +73,7 @@ class AssistantLife(WorldEnvironment):
         levels: Sequence[int] | int = tuple(LEVELS),
         persona: Persona | str | None = None,
         more_apps: Sequence[OwnApps | str] | str = (),
+        secret: str = "",
         judge: Policy | WorldJudge | str | None = None,
         judge_model: str | None = None,
         **options: Any,
@@ -77,7 +81,8 @@ class AssistantLife(WorldEnvironment):
         """`families` by name or place or one of them, all unless given; `levels` from 1 (easy) to 3, or one of them.
 
         A `persona` gives the lives its names: a Persona, or what `find_persona` takes. `more_apps` stand beside those
-        of a life: functions of a universe and a seeded draw, app classes, or their names or places.
+        of a life: functions of a universe and a seeded draw, app classes, or their names or places. `secret` is a
+        file with the owner's secret text: the tasks of `eval` are then made from it, in universes of their own.
 
         A `judge` (a policy or its name, with `judge_model` for an endpoint) is asked about texts that state the facts:
         both must accept. Other options as of WorldEnvironment. Raises UsageError for a family or a level that does not
@@ -90,6 +95,7 @@ class AssistantLife(WorldEnvironment):
             one for one in all_families().values() if not self.capabilities or one.capability in self.capabilities
         )
         self.persona = find_persona(persona) if isinstance(persona, str) else persona
+        self._secret = read_secret(Path(secret)) if secret else ""
         self.more_apps = tuple(map(find_apps, [more_apps] if isinstance(more_apps, str) else more_apps))
         self.levels = (levels,) if isinstance(levels, int) else tuple(levels)
         if wrong := [level for level in self.levels if level not in LEVELS]:
@@ -101,8 +107,13 @@ class AssistantLife(WorldEnvironment):
         """Families by turns, each at every level; endless in `train`. Raises UsageError for another split."""
         if split not in FAMILY_SPLITS:
             raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
-        seeds = count() if split == "train" else range(LIFE_EVAL_SEEDS)
-        return self.tasks_of_seeds(split, seeds)
+        return self.tasks_of_seeds(split, count() if split == "train" else self.eval_seeds(LIFE_EVAL_SEEDS))
+
+    def eval_seeds(self, number: int) -> Sequence[int]:
+        """The seeds of `eval`, those of the secret where there is one."""
+        if not self._secret:
+            return range(number)
+        return [PRIVATE_SEEDS + int(one[:12], 16) for one in secret_digests(self._secret, "life", number)]
 
     def tasks_of_seeds(self, split: str, seeds: Iterable[int]) -> Iterator[Task]:
         """Families by turns, each at every level, for one seed after the other."""

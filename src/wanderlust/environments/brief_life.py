@@ -184,7 +184,9 @@ class BriefNoAnswer(BriefWorlds, AssistantLife):
         """As of `AssistantLife`, without a prompt."""
         if split not in FAMILY_SPLITS:
             raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
-        found = super().tasks(split) if split == "train" else self.tasks_of_seeds(split, range(self.evaluated))
+        found = (
+            super().tasks(split) if split == "train" else self.tasks_of_seeds(split, self.eval_seeds(self.evaluated))
+        )
         return (Task(id=task.id, info=task.info) for task in found)
 
     def oracle(self, task: Task) -> Policy:

@@ -42,6 +42,8 @@ SCENARIOS_PER_UNIVERSE = 8
 """Scenarios of one family and level that share a universe in training, to save making universes."""
 HELD_OUT_UNIVERSES = 10
 """Number of universes for evaluation."""
+PRIVATE_SEEDS = 10**9
+"""Seeds from here on are those of private splits: each has held-out universes of its own."""
 DISTRACTION_SECONDS = 300.0
 """Seconds of the world's clock, from the start, in which distracting mails arrive."""
 _MARK = "__family__"
@@ -123,7 +125,9 @@ class Family:
 
 def universe_seed(seed: int, split: Split) -> int:
     """The universe in which the scenario of a seed takes place."""
-    return seed // SCENARIOS_PER_UNIVERSE if split == "train" else seed % HELD_OUT_UNIVERSES
+    if split == "train":
+        return seed // SCENARIOS_PER_UNIVERSE
+    return seed if seed >= PRIVATE_SEEDS else seed % HELD_OUT_UNIVERSES
 
 
 def family(
