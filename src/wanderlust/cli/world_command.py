@@ -13,6 +13,7 @@ from rich.text import Text
 from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.world_bench import bench_command
 from wanderlust.cli.world_budget import budget_command
 from wanderlust.cli.world_files import import_command, verify_command
 from wanderlust.cli.world_new import new_world_command
@@ -49,21 +50,22 @@ def world_command(
     budget_options: BudgetOptions = DEFAULT_BUDGET_OPTIONS,
     json: JsonFlag = False,
 ) -> int:
-    """Simulated lives: list their families, show a scenario, run a policy in one, verify, import, draw budgets, begin.
+    """Simulated lives: list their families, show a scenario, run a policy in one, verify, import, and more.
 
     `world list`; `world show SCENARIO`; `world show RUN ROLLOUT`; `world run SCENARIO --policy NAME`;
     `world verify SCENARIO`, which plays the oracle and tests the verifier on it; `world verify SCENARIO --log FILE`;
     `world verify RUN ROLLOUT`; `world import FILE...`; `world budget RUN`; `world new family|app|persona NAME`,
-    which writes a folder that works and has a test. A scenario is family/split-seed/level, as in invite/eval-0/1, or a
-    file of ARE's JSON; a family alone, also as file.py:name, is its first scenario of the eval split. Files of rows
-    (.jsonl, .parquet) are imported row by row.
+    which writes a folder that works and has a test; `world bench life --policy NAME --out FOLDER`, which plays all
+    tasks of eval three times and reports by capability beside the environment's players. A scenario is
+    family/split-seed/level, as in invite/eval-0/1, or a file of ARE's JSON; a family alone, also as file.py:name, is
+    its first scenario of the eval split. Files of rows (.jsonl, .parquet) are imported row by row.
 
     `verify` exits with 0 when the log is accepted, 1 when it is rejected, 3 when only a judge could tell.
 
     Parameters
     ----------
     verb:
-        list, show, run, verify, import, budget or new.
+        list, show, run, verify, import, budget, new or bench.
     arguments:
         A scenario, a family, a file, or a run's folder and the number of a rollout.
     """
@@ -124,6 +126,7 @@ WORLD_VERBS: Mapping[str, Callable[[WorldCommand], int]] = {
     "import": import_command,
     "budget": budget_command,
     "new": new_world_command,
+    "bench": bench_command,
 }
 """Commands of `wander world`."""
 SCENARIO_HELP = "a scenario, as in invite/eval-0/1"
@@ -135,5 +138,6 @@ ARGUMENT_COUNTS: Mapping[str, tuple[int, float, str]] = {
     "import": (1, inf, "files of ARE's JSON, or rows of them in .jsonl or .parquet"),
     "budget": (1, 1, "the folder of an evaluation"),
     "new": (2, 2, "family, app or persona, and a name"),
+    "bench": (0, 1, "an environment of generated scenarios, as life,levels=2"),
 }
 """How many words each of them takes at least and at most, and which."""

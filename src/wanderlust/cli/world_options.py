@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from wanderlust.cli.options import PositiveInt
 from wanderlust.environments.assistant_life import SCENARIO_ID, scenario_of
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import TokenPrices
@@ -28,9 +29,11 @@ class WorldOptions:
     """Policy, and where results go."""
 
     policy: str = "oracle"
-    """For run: oracle, greedy, nothing, an endpoint's URL, a checkpoint, a script."""
+    """For run and bench: oracle, greedy, nothing, an endpoint's URL, a checkpoint, a script."""
     out: Path | None = None
-    """For import: folder for the files as they were understood."""
+    """For import: folder for the files as they were understood. For bench: folder of the rollouts and the report."""
+    samples: PositiveInt = 3
+    """For bench: runs of every task."""
 
 
 @Parameter(name="*")
@@ -73,9 +76,9 @@ class BudgetOptions:
     pass_threshold: float = 1.0
     """For budget: the reward from which on a rollout has passed."""
     price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """For budget: dollars per million tokens read."""
+    """For budget and bench: dollars per million tokens read."""
     price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """For budget: dollars per million tokens written."""
+    """For budget and bench: dollars per million tokens written."""
 
     def prices(self) -> TokenPrices | None:
         """None when none is known."""

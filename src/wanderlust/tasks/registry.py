@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -82,10 +83,14 @@ def make_environment(target: str) -> Environment:
     return made
 
 
+_BETWEEN_SETTINGS = re.compile(r",(?![^][]*\])")
+"""A comma, unless it stands in brackets."""
+
+
 def parse_settings(text: str) -> dict[str, Any]:
-    """The settings after a name, as in `name,size=20,wording=short`. Raises UsageError for what is none."""
+    """The settings after a name, as in `name,size=20,levels=[1,2]`. Raises UsageError for what is none."""
     settings: dict[str, Any] = {}
-    for setting in text.split(",")[1:]:
+    for setting in _BETWEEN_SETTINGS.split(text)[1:]:
         name, equals, value = setting.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"{text}: {setting!r} is no setting; they are written name=value")

@@ -1,0 +1,36 @@
+"""`wander world bench`: a policy on all generated scenarios, several times, as one report."""
+
+from __future__ import annotations
+
+from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.world_options import WorldCommand
+from wanderlust.errors import UsageError
+from wanderlust.recipes.world_benchmark import PAGE_FILE, run_world_benchmark
+from wanderlust.store.run_folder import shell_command
+
+
+def bench_command(command: WorldCommand) -> int:
+    """Play, and print the report. The exit code is 1 where rollouts failed."""
+    options = command.options
+    if options.out is None:
+        raise UsageError("wander world bench needs --out FOLDER, which keeps the rollouts and goes on where it stopped")
+    env = command.arguments[0] if command.arguments else "life"
+    words = [env, "--policy", options.policy, "--samples", str(options.samples), "--out", str(options.out)]
+    resume = f"stopped; finished work is saved; resume with: {shell_command('world', 'bench', *words)}"
+    with stoppable(lambda: resume) as progress:
+        result = run_world_benchmark(
+            env,
+            options.policy,
+            out=options.out,
+            samples=options.samples,
+            options=command.model_options.policy_options(),
+            prices=command.budget_options.prices(),
+            announce=lambda expected: print_note(str(expected)),
+            progress=progress,
+        )
+    if command.json:
+        print_json(result.as_dict())
+    else:
+        print_result(result.table(), f"The report is {options.out / PAGE_FILE}.")
+    return 1 if result.report.incomplete else 0

@@ -1,0 +1,79 @@
+"""`wander world bench`: figures by capability beside the players, kept and gone on with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from wanderlust.cli.main import main
+from wanderlust.errors import UsageError
+from wanderlust.policies.base import TokenPrices
+from wanderlust.recipes.world_benchmark import run_world_benchmark
+
+SPEC = 'life,families=["who-said","invite","two-of-a-name"],levels=1'
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    out, told = tmp_path_factory.mktemp("bench"), []
+    prices = TokenPrices(input=1.0, output=2.0)
+    return (
+        run_world_benchmark(SPEC, "greedy", out=out, samples=2, prices=prices, announce=told.append, progress=False),
+        out,
+        told,
+    )
+
+
+def test_figures_are_by_capability_beside_the_players(played):
+    result, out, _ = played
+    assert {*result.report.breakdown} == {"search", "execution", "ambiguity"}
+    assert [*result.players] == ["nothing", "greedy", "oracle"]
+    assert [result.players[name].reward.value for name in ("nothing", "oracle")] == [0, 1]
+    assert result.report.reward.value == result.players["greedy"].reward.value
+    assert {"pass@2", "pass^2"} <= {*result.report.passes}
+    body, row = (json.loads((out / name).read_text()) for name in ("bench.json", "leaderboard.json"))
+    assert body["figures"]["played"] == row["scored"] == 12
+    assert row["pass@1"][0] == result.report.reward.value
+    assert len(row["code"]) >= 8
+    assert "who-said" in (out / "bench.md").read_text()
+
+
+def test_the_cost_is_told_before_and_is_what_the_oracle_takes(played):
+    result, _, (expected,) = played
+    assert expected == result.expected
+    assert expected.rollouts == 12
+    assert expected.tokens_in > 100 * expected.tokens_out > 0
+    assert expected.dollars == pytest.approx((expected.tokens_in + 2 * expected.tokens_out) / 1e6)
+
+
+def test_the_same_call_goes_on_and_another_one_is_refused(played):
+    result, out, _ = played
+    again = run_world_benchmark(SPEC, "greedy", out=out, samples=2, progress=False)
+    assert again.report.reward == result.report.reward
+    with pytest.raises(UsageError, match="holds another evaluation"):
+        run_world_benchmark(SPEC, "nothing", out=out, samples=2, progress=False)
+    with pytest.raises(UsageError, match="no environment of generated scenarios"):
+        run_world_benchmark("wordle", "random", out=out / "other", progress=False)
+
+
+def test_a_judge_that_refuses_is_counted(tmp_path):
+    judge = tmp_path / "judge.py"
+    judge.write_text("from wanderlust import Scripted\nno = Scripted(lambda messages, rng: 'no')\n")
+    spec = f"life,families=invite,levels=1,judge={judge}:no"
+    result = run_world_benchmark(spec, "oracle", out=tmp_path / "out", samples=1, progress=False)
+    assert result.disagreements is not None
+    assert result.disagreements == round((1 - result.report.reward.value) * result.report.scored)
+
+
+def test_the_command_prints_and_needs_a_folder(tmp_path, capsys):
+    words = ["world", "bench", "life,families=invite,levels=1", "--policy", "oracle", "--samples", "1"]
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--out", str(tmp_path / "out"), "--json"])
+    assert not end.value.code
+    said = capsys.readouterr()
+    assert json.loads(said.out)["figures"]["scored"] == 2
+    assert "2 rollouts" in said.err
