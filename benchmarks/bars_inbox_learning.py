@@ -39,8 +39,8 @@ SPLITS = ("eval", "eval-wordings", "eval-kinds")
 RUNS = Path("runs/benchmarks")
 MORE = INBOX.replace(sft_episodes=0, sft_steps=0, steps=200, lr=6e-4, eval_every=100)
 """Further steps from the preset's model."""
-PROMPTED, PROMPTED_TOKENS = 100, 96
-"""Questions for the prompted model, and tokens of one of its answers, at most."""
+PROMPTED, PROMPTED_TOKENS, PROMPTED_AT_ONCE = 100, 96, 8
+"""Questions for the prompted model, tokens of one of its answers, and questions at once, as its memory allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,8 @@ def judged(env: BriefInbox, checkpoint: Path) -> dict[str, Result]:
 def prompted(env: Inbox, tasks: Sequence[Task]) -> Result:
     """SmolLM2 with the tools of `inbox`, as it comes."""
     options = SamplingOptions(max_tokens=PROMPTED_TOKENS)
-    return asked(env, TextProtocol(LocalPolicy.of(*load_pretrained(fetch_smollm2()), options, seed=0)), tasks)
+    model = TextProtocol(LocalPolicy.of(*load_pretrained(fetch_smollm2()), options, seed=0))
+    return asked(env, model, tasks, concurrency=PROMPTED_AT_ONCE)
 
 
 def trained(path: Path, config: TrainConfig) -> float:

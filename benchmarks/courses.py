@@ -67,11 +67,11 @@ def sampled(checkpoint: Path, env: Environment, tasks: Sequence[Task], *, max_to
     return played(env, tasks, policy)
 
 
-def played(env: Environment, tasks: Sequence[Task], policy: Policy) -> list[Rollout]:
+def played(env: Environment, tasks: Sequence[Task], policy: Policy, *, concurrency: int = 256) -> list[Rollout]:
     """One rollout of each task."""
 
     async def play() -> list[Rollout]:
-        async with rollouts(env, tasks, policy, concurrency=256) as stream:
+        async with rollouts(env, tasks, policy, concurrency=concurrency) as stream:
             return [rollout async for group in stream for rollout in group.rollouts]
 
     return asyncio.run(play())

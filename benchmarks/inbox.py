@@ -54,10 +54,10 @@ class Result:
         )
 
 
-def asked(env: Inbox, policy: Policy, tasks: Sequence[Task]) -> Result:
+def asked(env: Inbox, policy: Policy, tasks: Sequence[Task], *, concurrency: int = 256) -> Result:
     """One rollout of each task."""
     began = time.process_time()
-    rollouts = played(env, tasks, policy)
+    rollouts = played(env, tasks, policy, concurrency=concurrency)
     return summed(rollouts, seconds=(time.process_time() - began) / len(tasks))
 
 
