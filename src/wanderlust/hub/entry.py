@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from wanderlust.errors import UsageError, WanderlustError, one_line
+from wanderlust.hub.permissions import Permissions
 
 NAME_FORM = r"\A[a-z][a-z0-9]*(-[a-z0-9]+)*\Z"
 VERSION_FORM = r"\A[0-9]{1,6}(\.[0-9]{1,6}){0,3}((a|b|rc)[0-9]{1,6})?\Z"
@@ -62,6 +63,8 @@ class HubEntry:
     """Its name for `wander eval`, once the package is installed."""
     requires: Annotated[tuple[Line, ...], msgspec.Meta(max_length=MAX_REQUIREMENTS)]
     """Requirements of the package, as its metadata states them."""
+    permissions: Permissions
+    """What it asks for beyond its own process."""
     code: StoredFile
     """The wheel."""
     data: StoredFile

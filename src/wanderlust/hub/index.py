@@ -17,6 +17,7 @@ from wanderlust.hub.entry import (
     HubError,
     Index,
     Listing,
+    Record,
     SignedIndex,
     StoredFile,
     canonical,
@@ -204,6 +205,19 @@ class Hub:
             keep_seen(self.location, self.index, verified=True)
         return Verification(records=self.index.records, versions=len(listings), problems=tuple(problems))
 
+    def check_record(self, listing: Listing) -> None:
+        """Raises HubError unless the log has this version, signed by a key that the owner has allowed.
+
+        All rules of the log are held; checked are the signatures of this environment's records and of those of keys.
+        """
+        mine = listing.entry.name
+
+        def counts(record: Record) -> bool:
+            name = record.name if record.entry is None else record.entry.name
+            return record.action in ("create", "allow", "revoke") or name == mine
+
+        self._walk(lambda what, number, of: None, counts=counts)
+
     def _file_problems(self, listing: Listing) -> Iterator[str]:
         for part, _ in PARTS:
             try:
@@ -211,8 +225,11 @@ class Hub:
             except HubError as error:
                 yield str(error)
 
-    def _walk(self, on_progress: OnProgress) -> None:
-        """Raises HubError at the first record that is wrong, or when log and index differ."""
+    def _walk(self, on_progress: OnProgress, *, counts: Callable[[Record], bool] = lambda record: True) -> None:
+        """Raises HubError at the first record that is wrong, or when log and index differ.
+
+        Signatures are checked of the records that count.
+        """
         lines = split_log(read_file(self.location, LOG_FILE, limit=MAX_LOG_BYTES))
         if len(lines) != self.index.records or digest_of(lines[-1]) != self.index.head:
             raise HubError(
@@ -228,7 +245,8 @@ class Hub:
         for number, line in enumerate(lines):
             record = read_record(line, number)
             state.add(record)
-            check_signature(record, state)
+            if counts(record):
+                check_signature(record, state)
             on_progress("log", number + 1, len(lines))
         if state.index() != self.index:
             raise HubError("log and index differ: the index has other keys or versions than its log")

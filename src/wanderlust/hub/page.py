@@ -158,8 +158,9 @@ def environment_page(hub: Hub, details: Details, versions: Sequence[Listing]) ->
     facts = {
         "version": entry.version,
         "licence": entry.licence,
-        "name for wander eval": entry.environment,
+        "name where pip installs it": entry.environment,
         "requires": ", ".join(entry.requires),
+        "asks for": "; ".join(entry.permissions.lines()),
         "tasks": ", ".join(f"{split}: {count:,}" for split, count in entry.tasks.items()),
         "probe": entry.verdict,
         "signed by": details.listing.by,

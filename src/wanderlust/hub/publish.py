@@ -150,6 +150,7 @@ def _entry(built: Package, *, code: bytes, data: bytes, card: bytes) -> HubEntry
         licence=built.licence,
         environment=built.environment,
         requires=built.requires,
+        permissions=built.permissions,
         code=StoredFile.of(code),
         data=StoredFile.of(data),
         card=StoredFile.of(card),
