@@ -18,8 +18,9 @@ from wanderlust.errors import UsageError, nearest_names, one_line
 from wanderlust.hub.add import add
 from wanderlust.hub.entry import HubEntry, Index, Listing
 from wanderlust.hub.index import MAX_FOUND, Hub, OnProgress
-from wanderlust.hub.page import write_pages
+from wanderlust.hub.page import ranking_cells, write_pages
 from wanderlust.hub.publish import allow, create_hub, publish, revoke, yank
+from wanderlust.hub.rank import rank
 
 MAX_REPORTED = 20
 
@@ -41,6 +42,8 @@ class HubOptions:
     """Folder of the pages; by default that of the hub (pages)."""
     limit: PositiveInt = MAX_FOUND
     """Most environments that are listed (search)."""
+    trained_on: tuple[Path, ...] = ()
+    """Training runs whose tasks are compared with those of the evaluations (rank)."""
     yes: bool = False
     """Give what the package asks for without a question (add)."""
     dependencies: bool = False
@@ -87,6 +90,9 @@ def hub_command(
     `hub add HUB NAME[==VERSION]` verifies a version, shows what it asks for, and installs it into a folder of its own.
     NAME is then an environment for the other commands. It runs in a sandbox with nothing more than was shown.
 
+    `hub rank HUB NAME RUN... --key KEY` plays evaluations of NAME again, and adds those that come to the same figures
+    to its leaderboard. `hub rank HUB NAME` shows that.
+
     The exit code is 1 when something is wrong with the hub, or a search finds nothing.
 
     Parameters
@@ -107,6 +113,7 @@ def hub_command(
         "revoke": (_revoke, 1, 1),
         "pages": (_pages, 0, 0),
         "add": (_add, 1, 1),
+        "rank": (_rank, 1, 21),
     }
     if verb not in verbs:
         raise UsageError(f"no verb {verb!r} of wander hub; {nearest_names(verb, [*verbs], kind='verbs')}")
@@ -216,8 +223,12 @@ def _info(call: _Call) -> _Shown:
     for name, text in rows.items():
         if text:
             table.add_row(name, Text(one_line(text, 500)))
+    rankings = opened.rankings(entry.name, entry.version)
+    if rankings:
+        best = rankings[0].run
+        table.add_row("best ranked run", Text(f"{best.policy}: {_figure(best.reward)}, of {len(rankings)} runs"))
     body = {**_record(opened, details.listing), "versions": details.versions, "card": details.card}
-    return body, table, [], 0
+    return {**body, "rankings": [asdict(one) for one in rankings]}, table, [], 0
 
 
 def _hub_info(opened: Hub) -> _Shown:
@@ -263,6 +274,29 @@ def _add(call: _Call) -> _Shown:
     entry = added.entry
     line = f"{entry.name} {entry.version} is added, and runs isolated: wander eval {entry.name} --policy POLICY"
     return asdict(added), None, [line], 0
+
+
+def _rank(call: _Call) -> _Shown:
+    name, _, version = call.words[0].partition("==")
+    runs, options = [Path(one) for one in call.words[1:]], call.options
+    if runs:
+        rank(
+            name,
+            runs,
+            hub=call.hub,
+            key=_key(options),
+            version=version or None,
+            trained_on=options.trained_on,
+            on_progress=call.report,
+        )
+    opened = Hub.open(call.hub, owner=options.owner)
+    found = opened.rankings(name, version or None)
+    table = Table("policy", "reward", "95% interval", "tasks", "failed", "also trained on", "probe", "signed by")
+    verdict = opened.find(name, version or None).entry.verdict
+    for one in found:
+        table.add_row(*(Text(cell) for cell in ranking_cells(one)), verdict, one.by[:19])
+    body = {"environment": name, "rankings": [asdict(one) for one in found]}
+    return body, table if found else None, [f"{len(found):,} ranked runs"], 0 if found else 1
 
 
 def _pages(call: _Call) -> _Shown:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -42,6 +43,7 @@ from wanderlust.hub.wire import (
     Start,
     Tasks,
     Value,
+    encodable,
 )
 from wanderlust.types import Completion, Group, Message, Policy, Rollout, Score, Task, Tool, Trajectory
 
@@ -260,10 +262,14 @@ class _Play:
                 tokens=tokens,
                 details=turn.details,
             )
-        try:
-            self._channel.send(answer)
-        except EnvironmentFailure:
-            return  # the process is gone, which the episode is told by its inbox
+        channel = self._channel
+        with suppress(EnvironmentFailure):  # a process that is gone: the episode is told by its inbox
+            try:
+                channel.send(answer)
+            except EnvironmentFailure as failure:
+                said = None if answer.message is None else encodable(answer.message)
+                fault = Fault.of(failure) if said == answer.message else answer.fault
+                channel.send(Answer(number=number, act=act.act, message=said, finish=answer.finish, fault=fault))
 
 
 class IsolatedRubric:

@@ -56,8 +56,10 @@ def library_paths(requires: Iterable[str]) -> list[Path]:
             if installed is None:
                 continue
             waiting += [*(str(need) for need in _needed(installed.requires or ()))]
-            if name != OURSELVES:
-                found |= dict.fromkeys(_files(installed))
+            files = [*_files(installed)]
+            if name == OURSELVES:  # in development its modules are elsewhere
+                files = [path for path in files if path.name.endswith(".dist-info")]
+            found |= dict.fromkeys(files)
     return [*found]
 
 

@@ -7,6 +7,7 @@ it is decoded into these types, and its size and number are bounded by who reads
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any, Literal, TypeVar
 
@@ -295,6 +296,19 @@ def read_reply(body: bytes) -> AnyReply:
     except (msgspec.MsgspecError, ValueError, RecursionError, WanderlustError) as error:
         raise EnvironmentFailure(f"its process sent no message of the protocol: {one_line(str(error))}") from error
     return reply
+
+
+def encodable(message: Message) -> Message:
+    """The message with lone surrogates, which no encoding has, as their escapes."""
+    calls = tuple(
+        replace(one, name=_escaped(one.name), arguments=_escaped(one.arguments)) for one in message.tool_calls
+    )
+    reasoning = None if message.reasoning is None else _escaped(message.reasoning)
+    return replace(message, content=_escaped(message.content), reasoning=reasoning, tool_calls=calls)
+
+
+def _escaped(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def wire_number(value: Any) -> Number:
