@@ -14,11 +14,13 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 
-from wanderlust.errors import EnvironmentFailure, SandboxFailure, WanderlustError
+from wanderlust.errors import EnvironmentFailure, SandboxFailure, WanderlustError, one_line
 from wanderlust.hub.launch import Source, launch
 from wanderlust.hub.wire import AnyReply, Cancel, Declared, Failed, FrameBuffer, Request, pack, read_reply
 from wanderlust.runner.engine import run_blocking
@@ -27,6 +29,12 @@ CHUNK_BYTES = 1 << 16
 MAX_UNREAD_FRAMES, MAX_STRAY_FRAMES, MAX_UNSENT_BYTES = 1_024, 10_000, 1 << 26
 START_SECONDS, ANSWER_SECONDS, CANCEL_SECONDS = 60.0, 300.0, 10.0
 """Wall-clock seconds for the start, for an answer that code waits for, and for the end of an episode that was cut."""
+
+
+@cache
+def _starter() -> ThreadPoolExecutor:
+    """The thread that starts all processes: they end with the thread that started them, and this one lasts."""
+    return ThreadPoolExecutor(1, thread_name_prefix="wanderlust-start")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +61,7 @@ class Channel:
         self._buffer, self._unsent = FrameBuffer(), bytearray()
         self._inboxes, self._cancelled, self._strays = {0: Inbox()}, dict[int, float](), 0
         self._numbers = count(1)
-        self.launched = run_blocking(lambda: launch(source, target))
+        self.launched = _starter().submit(lambda: asyncio.run(launch(source, target))).result()
         self._in, self._out = self.launched.child.stdout, self.launched.child.stdin
         try:
             first = self.wait(self._inboxes[0], START_SECONDS)
@@ -61,10 +69,21 @@ class Channel:
                 raise first.fault.error()
             if not isinstance(first, Declared):
                 raise EnvironmentFailure("its process did not begin with what the environment is like")
-        except WanderlustError:
+        except WanderlustError as error:
+            told = self._last_words()
             self.close()
+            if told and error is self.fault:
+                raise EnvironmentFailure(f"the process of {self.name} did not start: {told}") from None
             raise
         self.declared = first
+
+    def _last_words(self) -> str:
+        """The last line that a process wrote before it served; empty without one."""
+        try:
+            text = os.read(self.launched.child.stderr, CHUNK_BYTES).decode(errors="replace")
+        except (BlockingIOError, OSError):
+            return ""
+        return one_line(text.strip().rpartition("\n")[2])
 
     def open(self) -> tuple[int, Inbox]:
         """Begin a conversation."""
@@ -211,8 +230,8 @@ class ChannelPool:
 
     def __init__(self, source: Source, target: str):
         self._source, self._target, self._lock = source, target, threading.RLock()
-        self._channels = list[Channel]()
-        self._finalizer = weakref.finalize(self, _close_all, self._channels)
+        self.channels = list[Channel]()
+        self._finalizer = weakref.finalize(self, _close_all, self.channels)
 
     def close(self) -> None:
         """End all processes."""
@@ -248,20 +267,20 @@ class ChannelPool:
             channel.blocked &= not alone
 
     def _choose(self, loop: asyncio.AbstractEventLoop | None, before: Channel | None = None) -> Channel:
-        for channel in [*self._channels]:
+        for channel in [*self.channels]:
             if channel.loop in (None, loop) and not channel.blocked:
                 channel.check()
             if channel.fault is not None:
-                self._channels.remove(channel)
+                self.channels.remove(channel)
                 threading.Thread(target=channel.close, daemon=True).start()
-        free = [one for one in self._channels if (one.loop is None and not one.blocked) or (loop and one.loop is loop)]
+        free = [one for one in self.channels if (one.loop is None and not one.blocked) or (loop and one.loop is loop)]
         if before in free:
             return before
         own = [one for one in free if one.loop is not None]
         if own or free:
             return (own or free)[0]
         channel = Channel(self._source, self._target)
-        self._channels.append(channel)
+        self.channels.append(channel)
         return channel
 
 

@@ -369,6 +369,7 @@ def main(target: str) -> int:
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)  # nobody reads it: a full pipe would hold the package up
     os.set_blocking(reading, True)
     os.set_blocking(writing, True)
     try:

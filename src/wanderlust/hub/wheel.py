@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+import zlib
 from base64 import urlsafe_b64encode
 from configparser import ConfigParser
 from configparser import Error as ConfigError
@@ -64,14 +65,14 @@ def read_wheel(wheel: Path) -> Package:
             metadata = message_from_bytes(_member(archive, "METADATA"))
             entries = _member(archive, "entry_points.txt").decode()
             permissions = _member(archive, PERMISSIONS_FILE)
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, NotImplementedError) as error:
-        raise UsageError(f"{wheel} is no wheel that can be read: {one_line(str(error), 120)}") from None
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, KeyError, RuntimeError) as error:
+        raise UsageError(f"{wheel.name} is no wheel that can be read: {one_line(str(error), 120)}") from None
     parser = ConfigParser(interpolation=None, delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     try:
         parser.read_string(entries)
     except ConfigError as error:
-        raise UsageError(f"{wheel}: its entry points cannot be read: {one_line(str(error), 120)}") from None
+        raise UsageError(f"{wheel.name}: its entry points cannot be read: {one_line(str(error), 120)}") from None
     environments = dict(parser[GROUP]) if parser.has_section(GROUP) else {}
     if len(environments) != 1:
         raise UsageError(
