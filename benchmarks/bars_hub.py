@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import secrets
 import shutil
 import socket
@@ -131,12 +132,15 @@ def from_publishing_to_figures(place: Path) -> tuple[float, str]:
         "add": (("hub", "add", str(place / "hub"), "sums", "--yes"), elsewhere),
         "eval": (("eval", "sums", "--policy", "oracle", "--out", "run"), elsewhere),
     }
-    spent = {}
+    spent, before = {}, resource.getrusage(resource.RUSAGE_CHILDREN)
     for name, (words, cwd) in steps.items():
         began = time.perf_counter()
         wander(*words, cwd=cwd)
         spent[name] = time.perf_counter() - began
-    return sum(spent.values()), ", ".join(f"{name} {seconds:.1f} s" for name, seconds in spent.items())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    shown = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in spent.items())
+    return sum(spent.values()), f"{shown}; {processor:.1f} s of processor time; no network"
 
 
 def refusals(place: Path) -> dict[str, int]:
