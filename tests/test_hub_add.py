@@ -32,6 +32,7 @@ from wanderlust.hub.requirements import library_paths, unmet_requirements
 from wanderlust.hub.wheel import build_wheel, read_wheel
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import play_groups, rollout
+from wanderlust.store.provenance import provenance_of
 from wanderlust.store.records import pack
 from wanderlust.tasks.registry import (
     added_folder,
@@ -246,6 +247,9 @@ def test_seats_ways_back_limits_failures_and_comparisons_are_the_same(tmp_path: 
     env = opened(tmp_path, "everything:Everything")
     here, there = play(inside), play(env)
     assert differing(here, there) == 0
+    other = opened(tmp_path, "everything:Everything", digest="1" * 64)
+    digests = {provenance_of(one, tasks=()).digest for one in (env, env.with_frozen_seats({}), other)}
+    assert len(digests) == 2
     assert {one.status for group in here for one in group.rollouts} == {Status.DONE, Status.ERROR, Status.TRUNCATED}
     assert {score.notes["of"] for one in there[0].rollouts if (score := one.trajectories[0].score)} == {"2"}
     assert (env.seats, env.chance_bar, env.group_by, env.revision) == (

@@ -225,8 +225,8 @@ def _info(call: _Call) -> _Shown:
             table.add_row(name, Text(one_line(text, 500)))
     rankings = opened.rankings(entry.name, entry.version)
     if rankings:
-        best = rankings[0].run
-        table.add_row("best ranked run", Text(f"{best.policy}: {_figure(best.reward)}, of {len(rankings)} runs"))
+        policy, reward, *_ = ranking_cells(rankings[0])
+        table.add_row("best ranked run", Text(f"{policy}: {reward}, of {len(rankings)} runs"))
     body = {**_record(opened, details.listing), "versions": details.versions, "card": details.card}
     return {**body, "rankings": [asdict(one) for one in rankings]}, table, [], 0
 
@@ -292,7 +292,7 @@ def _rank(call: _Call) -> _Shown:
     opened = Hub.open(call.hub, owner=options.owner)
     found = opened.rankings(name, version or None)
     table = Table("policy", "reward", "95% interval", "tasks", "failed", "also trained on", "probe", "signed by")
-    verdict = opened.find(name, version or None).entry.verdict
+    verdict = Text(one_line(opened.find(name, version or None).entry.verdict, 60))
     for one in found:
         table.add_row(*(Text(cell) for cell in ranking_cells(one)), verdict, one.by[:19])
     body = {"environment": name, "rankings": [asdict(one) for one in found]}
