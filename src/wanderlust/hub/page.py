@@ -195,7 +195,8 @@ def ranking_cells(ranking: Ranking) -> list[str]:
     run = ranking.run
     interval = "" if run.low is None or run.high is None else f"{run.low:.3f} to {run.high:.3f}"
     shared = "unknown" if run.shared is None else f"{run.shared} of {run.tasks}"
-    return [one_line(run.policy, 60), f"{run.reward:.3f}", interval, f"{run.tasks} of {run.of}", f"{run.failed}", shared]
+    policy, tasks = one_line(run.policy, 60), f"{run.tasks} of {run.of}"
+    return [policy, f"{run.reward:.3f}", interval, tasks, f"{run.failed}", shared]
 
 
 def _row(listing: Listing) -> Row:
