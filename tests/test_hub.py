@@ -254,7 +254,7 @@ def test_ten_thousand_environments(place: Path) -> None:
         return replace(listing, number=n, entry=replace(listing.entry, name=f"made-{n:05}", summary=summary))
 
     listings = tuple(named(n) for n in range(MANY))
-    index = Index(title="Many", head="0" * 64, records=MANY + 1, keys=(key,), listings=listings)
+    index = Index(title="Many", head="0" * 64, records=MANY + 1, keys=(key,), listings=listings, rankings=())
     signature = sign(canonical(index), Path("owner"), namespace=INDEX)
     Path("many").mkdir()
     signed = SignedIndex(format=1, index=index, by=key.fingerprint, signature=signature)

@@ -1,7 +1,8 @@
-"""`wander hub`: publish environments, find them, and check what was published."""
+"""`wander hub`: publish environments, find them, check what was published, and add them."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from rich.text import Text
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, nearest_names, one_line
-from wanderlust.hub.entry import Index, Listing
+from wanderlust.hub.add import add
+from wanderlust.hub.entry import HubEntry, Index, Listing
 from wanderlust.hub.index import MAX_FOUND, Hub, OnProgress
-from wanderlust.hub.page import write_pages
+from wanderlust.hub.page import ranking_cells, write_pages
 from wanderlust.hub.publish import allow, create_hub, publish, revoke, yank
+from wanderlust.hub.rank import rank
 
 MAX_REPORTED = 20
 
@@ -30,7 +33,7 @@ class HubOptions:
     key: Path | None = None
     """Private SSH key that signs a change; its .pub file where an agent has the key."""
     owner: str | None = None
-    """Fingerprint that the key of the hub's owner must have, SHA256:... (search, info, verify, pages)."""
+    """Fingerprint that the key of the hub's owner must have, SHA256:... (search, info, verify, pages, add)."""
     title: str = ""
     """Title of a new hub (init)."""
     reason: str = ""
@@ -39,6 +42,14 @@ class HubOptions:
     """Folder of the pages; by default that of the hub (pages)."""
     limit: PositiveInt = MAX_FOUND
     """Most environments that are listed (search)."""
+    trained_on: tuple[Path, ...] = ()
+    """Training runs whose tasks are compared with those of the evaluations (rank)."""
+    yes: bool = False
+    """Give what the package asks for without a question (add)."""
+    dependencies: bool = False
+    """Let pip fetch what the package needs and is not installed here, as wheels alone (add)."""
+    unsandboxed: bool = False
+    """Let it run with the rights of this user on a machine without a sandbox, with a warning (add)."""
 
 
 DEFAULT_OPTIONS = HubOptions()
@@ -76,6 +87,12 @@ def hub_command(
     and digest. `hub yank HUB NAME VERSION` marks a version. `hub allow HUB PUBLIC_KEY_FILE` and
     `hub revoke HUB FINGERPRINT` change who may publish. `hub pages HUB` writes static pages.
 
+    `hub add HUB NAME[==VERSION]` verifies a version, shows what it asks for, and installs it into a folder of its own.
+    NAME is then an environment for the other commands. It runs in a sandbox with nothing more than was shown.
+
+    `hub rank HUB NAME RUN... --key KEY` plays evaluations of NAME again, and adds those that come to the same figures
+    to its leaderboard. `hub rank HUB NAME` shows that.
+
     The exit code is 1 when something is wrong with the hub, or a search finds nothing.
 
     Parameters
@@ -95,6 +112,8 @@ def hub_command(
         "allow": (_allow, 1, 1),
         "revoke": (_revoke, 1, 1),
         "pages": (_pages, 0, 0),
+        "add": (_add, 1, 1),
+        "rank": (_rank, 1, 21),
     }
     if verb not in verbs:
         raise UsageError(f"no verb {verb!r} of wander hub; {nearest_names(verb, [*verbs], kind='verbs')}")
@@ -102,6 +121,9 @@ def hub_command(
     if not least <= len(words) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
         raise UsageError(f"wander hub {verb} HUB takes {wanted} further words, and got {len(words)}")
+    asks = verb == "add" and not options.yes
+    if asks and not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask what the package may have: read hub info, and say --yes")
     with stoppable(lambda: "stopped; the hub is as it was") as progress:
 
         def report(what: str, number: int, of: int) -> None:
@@ -187,8 +209,9 @@ def _info(call: _Call) -> _Shown:
         "summary": entry.summary,
         "licence": entry.licence,
         "warning": warning or "",
-        "name for wander eval": entry.environment,
+        "name where pip installs it": entry.environment,
         "requires": ", ".join(entry.requires),
+        "asks for": "; ".join(entry.permissions.lines()),
         "tasks": ", ".join(f"{split} {count:,}" for split, count in entry.tasks.items()),
         "oracle": _figure(entry.oracle),
         "chance": _figure(entry.chance),
@@ -200,8 +223,12 @@ def _info(call: _Call) -> _Shown:
     for name, text in rows.items():
         if text:
             table.add_row(name, Text(one_line(text, 500)))
+    rankings = opened.rankings(entry.name, entry.version)
+    if rankings:
+        policy, reward, *_ = ranking_cells(rankings[0])
+        table.add_row("best ranked run", Text(f"{policy}: {reward}, of {len(rankings)} runs"))
     body = {**_record(opened, details.listing), "versions": details.versions, "card": details.card}
-    return body, table, [], 0
+    return {**body, "rankings": [asdict(one) for one in rankings]}, table, [], 0
 
 
 def _hub_info(opened: Hub) -> _Shown:
@@ -225,6 +252,51 @@ def _verify(call: _Call) -> _Shown:
     if done.ok:
         lines = [f"OK: {done.records:,} records and the files of {done.versions:,} versions are as they were signed"]
     return {"hub": call.hub, **asdict(done), "ok": done.ok}, None, lines, 0 if done.ok else 1
+
+
+def _add(call: _Call) -> _Shown:
+    name, _, version = call.words[0].partition("==")
+    options = call.options
+
+    def approve(entry: HubEntry) -> bool:
+        print_note(f"{entry.name} {entry.version} asks for {'; '.join(entry.permissions.lines())}")
+        return options.yes or input("Add it? [y/N] ").strip().lower() in ("y", "yes")
+
+    added = add(
+        name,
+        version or None,
+        hub=call.hub,
+        approve=approve,
+        owner=options.owner,
+        isolation="preferred" if options.unsandboxed else "required",
+        dependencies=options.dependencies,
+    )
+    entry = added.entry
+    line = f"{entry.name} {entry.version} is added, and runs isolated: wander eval {entry.name} --policy POLICY"
+    return asdict(added), None, [line], 0
+
+
+def _rank(call: _Call) -> _Shown:
+    name, _, version = call.words[0].partition("==")
+    runs, options = [Path(one) for one in call.words[1:]], call.options
+    if runs:
+        rank(
+            name,
+            runs,
+            hub=call.hub,
+            key=_key(options),
+            version=version or None,
+            trained_on=options.trained_on,
+            on_progress=call.report,
+        )
+    opened = Hub.open(call.hub, owner=options.owner)
+    found = opened.rankings(name, version or None)
+    table = Table("policy", "reward", "95% interval", "tasks", "failed", "also trained on", "probe", "signed by")
+    verdict = Text(one_line(opened.find(name, version or None).entry.verdict, 60))
+    for one in found:
+        table.add_row(*(Text(cell) for cell in ranking_cells(one)), verdict, one.by[:19])
+    body = {"environment": name, "rankings": [asdict(one) for one in found]}
+    return body, table if found else None, [f"{len(found):,} ranked runs"], 0 if found else 1
 
 
 def _pages(call: _Call) -> _Shown:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from wanderlust.errors import UsageError, WanderlustError, one_line
+from wanderlust.hub.permissions import Permissions
 
 NAME_FORM = r"\A[a-z][a-z0-9]*(-[a-z0-9]+)*\Z"
 VERSION_FORM = r"\A[0-9]{1,6}(\.[0-9]{1,6}){0,3}((a|b|rc)[0-9]{1,6})?\Z"
@@ -26,7 +27,7 @@ PublicKey = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9@.-]{1,60} [A-Za-z0-9
 Signature = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9+/]{40,8000}={0,2}\Z")]
 SignatureOrNone = Annotated[str, msgspec.Meta(pattern=r"\A([A-Za-z0-9+/]{40,8000}={0,2})?\Z")]
 Line = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARS)]
-Action = Literal["create", "allow", "revoke", "publish", "yank"]
+Action = Literal["create", "allow", "revoke", "publish", "yank", "rank"]
 
 T = TypeVar("T")
 
@@ -62,6 +63,8 @@ class HubEntry:
     """Its name for `wander eval`, once the package is installed."""
     requires: Annotated[tuple[Line, ...], msgspec.Meta(max_length=MAX_REQUIREMENTS)]
     """Requirements of the package, as its metadata states them."""
+    permissions: Permissions
+    """What it asks for beyond its own process."""
     code: StoredFile
     """The wheel."""
     data: StoredFile
@@ -75,6 +78,38 @@ class HubEntry:
     chance: float | None
     verdict: Line
     """The probe's verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedRun:
+    """What a policy earned in one version of an environment; its rollouts were played again before it was signed."""
+
+    name: Name
+    version: Version
+    policy: Line
+    """What the run says that it played; nobody can check that."""
+    model: Line
+    """Digest of the policy, as in the run's `wander.lock`; empty without one."""
+    code: Digest
+    """SHA-256 of the wheel."""
+    reward: float
+    """Mean reward over the tasks."""
+    low: float | None
+    high: float | None
+    """Ends of the 95% interval, clustered by task; None for a single task."""
+    tasks: int
+    """Different tasks that were scored."""
+    of: int
+    """Tasks of the split, at most as many as the gate compares."""
+    rollouts: int
+    failed: int
+    """Rollouts that failed, and are in no figure."""
+    shared: int | None
+    """Of these tasks, those that are also among the training tasks; None where these are unknown."""
+    trained_on: Line
+    """Where the training tasks come from."""
+    record: StoredFile
+    """The rollouts, as compressed lines of JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +131,8 @@ class Record:
     version: Version | None = None
     entry: HubEntry | None = None
     """What is published."""
+    run: RankedRun | None = None
+    """What is ranked."""
     signature: SignatureOrNone = ""
     """SSH signature of the canonical record without this field, in base64."""
 
@@ -110,6 +147,16 @@ class Listing:
     """Number of its record in the log."""
     yanked: Line | None = None
     """Reason for which nobody should begin to use it; None for a version in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """A ranked run in the index."""
+
+    run: RankedRun
+    by: Fingerprint
+    number: int
+    """Number of its record in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +182,8 @@ class Index:
     """The first is the owner's."""
     listings: tuple[Listing, ...]
     """By name, then by version."""
+    rankings: tuple[Ranking, ...]
+    """In the order in which they came."""
 
     @property
     def owner(self) -> Key:

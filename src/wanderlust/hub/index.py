@@ -14,9 +14,13 @@ from typing import Any
 
 from wanderlust.errors import UsageError, nearest_names, one_line
 from wanderlust.hub.entry import (
+    HubEntry,
     HubError,
     Index,
     Listing,
+    RankedRun,
+    Ranking,
+    Record,
     SignedIndex,
     StoredFile,
     canonical,
@@ -147,6 +151,30 @@ class Hub:
             raise UsageError(f"{name} has no usable version: {named[-1].entry.version} is {self.warning(named[-1])}")
         return usable[-1]
 
+    def rankings(self, name: str, version: str | None = None) -> list[Ranking]:
+        """Runs of one version, the newest usable one by default: those of all tasks first, then by their reward.
+
+        Those that a revoked key has signed are left out.
+        """
+        entry = self.find(name, version).entry
+        revoked = {one.fingerprint for one in self.index.keys if one.revoked is not None}
+        found = [
+            one
+            for one in self.index.rankings
+            if (one.run.name, one.run.version) == (entry.name, entry.version) and one.by not in revoked
+        ]
+        return sorted(found, key=lambda one: (-one.run.tasks, -one.run.reward, one.number))
+
+    def ranked_rollouts(self, run: RankedRun) -> bytes:
+        """The compressed rollouts of a ranked run. Raises HubError when they are not those that were ranked."""
+        path = rollouts_file(run)
+        if run.record.size > MAX_PART_BYTES:
+            raise HubError(f"{path} has {run.record.size:,} bytes, and at most {MAX_PART_BYTES:,} are read")
+        body = read_file(self.location, path, limit=run.record.size)
+        if digest_of(body) != run.record.digest:
+            raise HubError(f"{path} is not what was ranked: its digest differs")
+        return body
+
     def info(self, name: str, version: str | None = None) -> Details:
         """One version with its card, whose digest is checked."""
         listing = self.find(name, version)
@@ -198,11 +226,25 @@ class Hub:
         for number, listing in enumerate(listings, 1):
             on_progress("files", number, len(listings))
             problems += self._file_problems(listing)
+            problems += self._rollout_problems(listing.entry)
             if name is not None and (key := self.index.key(listing.by)) is not None and key.revoked is not None:
                 problems.append(f"{name} {listing.entry.version} is {self.warning(listing)}")
         if not problems:
             keep_seen(self.location, self.index, verified=True)
         return Verification(records=self.index.records, versions=len(listings), problems=tuple(problems))
+
+    def check_record(self, listing: Listing) -> None:
+        """Raises HubError unless the log has this version, signed by a key that the owner has allowed.
+
+        All rules of the log are held; checked are the signatures of this environment's records and of those of keys.
+        """
+        mine = listing.entry.name
+
+        def counts(record: Record) -> bool:
+            name = record.name if record.entry is None else record.entry.name
+            return record.action in ("create", "allow", "revoke") or name == mine
+
+        self._walk(lambda what, number, of: None, counts=counts)
 
     def _file_problems(self, listing: Listing) -> Iterator[str]:
         for part, _ in PARTS:
@@ -211,8 +253,19 @@ class Hub:
             except HubError as error:
                 yield str(error)
 
-    def _walk(self, on_progress: OnProgress) -> None:
-        """Raises HubError at the first record that is wrong, or when log and index differ."""
+    def _rollout_problems(self, entry: HubEntry) -> Iterator[str]:
+        for one in self.index.rankings:
+            if (one.run.name, one.run.version) == (entry.name, entry.version):
+                try:
+                    self.ranked_rollouts(one.run)
+                except HubError as error:
+                    yield str(error)
+
+    def _walk(self, on_progress: OnProgress, *, counts: Callable[[Record], bool] = lambda record: True) -> None:
+        """Raises HubError at the first record that is wrong, or when log and index differ.
+
+        Signatures are checked of the records that count.
+        """
         lines = split_log(read_file(self.location, LOG_FILE, limit=MAX_LOG_BYTES))
         if len(lines) != self.index.records or digest_of(lines[-1]) != self.index.head:
             raise HubError(
@@ -228,7 +281,8 @@ class Hub:
         for number, line in enumerate(lines):
             record = read_record(line, number)
             state.add(record)
-            check_signature(record, state)
+            if counts(record):
+                check_signature(record, state)
             on_progress("log", number + 1, len(lines))
         if state.index() != self.index:
             raise HubError("log and index differ: the index has other keys or versions than its log")
@@ -237,6 +291,11 @@ class Hub:
 def version_folder(name: str, version: str) -> str:
     """Where the files of a version are, in the folder of its hub."""
     return f"environments/{name}/{version}"
+
+
+def rollouts_file(run: RankedRun) -> str:
+    """Where the rollouts of a ranked run are, in the folder of its hub."""
+    return f"{version_folder(run.name, run.version)}/runs/{run.record.digest[:32]}.zst"
 
 
 def read_index(location: str) -> Index:

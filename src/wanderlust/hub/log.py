@@ -10,6 +10,7 @@ from wanderlust.hub.entry import (
     Index,
     Key,
     Listing,
+    Ranking,
     Record,
     canonical,
     decode,
@@ -46,6 +47,7 @@ class LogReplay:
     title: str = ""
     keys: dict[str, Key] = field(default_factory=dict)
     listings: dict[tuple[str, str], Listing] = field(default_factory=dict)
+    rankings: list[Ranking] = field(default_factory=list)
     newest: dict[str, str] = field(default_factory=dict)
     """Newest version of each name."""
     makers: dict[str, str] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class LogReplay:
                 "revoke": self._revoke,
                 "publish": self._publish,
                 "yank": self._yank,
+                "rank": self._rank,
             }[record.action](record)
         self.head, self.count = digest_of(canonical(record)), self.count + 1
 
@@ -81,6 +84,7 @@ class LogReplay:
             records=self.count,
             keys=tuple(self.keys.values()),
             listings=tuple(ordered),
+            rankings=tuple(self.rankings),
         )
 
     def _refuse(self, record: Record, why: str) -> None:
@@ -148,6 +152,18 @@ class LogReplay:
             return
         self._check_maker(record, place[0])
         self.listings[place] = replace(listing, yanked=record.text or "no reason given")
+
+    def _rank(self, record: Record) -> None:
+        run = record.run
+        listing = None if run is None else self.listings.get((run.name, run.version))
+        if run is None or listing is None:
+            self._refuse(record, "it is of no version that there is")
+            return
+        if run.code != listing.entry.code.digest:
+            self._refuse(record, f"{run.name} {run.version} has other code than the run")
+        if any(one.run.record.digest == run.record.digest and one.run.name == run.name for one in self.rankings):
+            self._refuse(record, f"this run of {run.name} is ranked already")
+        self.rankings.append(Ranking(run=run, by=record.by, number=record.number))
 
 
 def replay(lines: Sequence[bytes]) -> LogReplay:

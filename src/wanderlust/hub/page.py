@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wanderlust.errors import one_line
-from wanderlust.hub.entry import Listing
+from wanderlust.hub.entry import Listing, Ranking
 from wanderlust.hub.index import CODE, DATA, Details, Hub, OnProgress, version_folder
 from wanderlust.hub.location import write_durably
 
@@ -24,7 +24,7 @@ PREFIX_CHARS = 2
 """Letters of a word by which the files of the search are called."""
 MAX_ROWS = 2_000
 """Environments in one file of the search."""
-MAX_FINDINGS = 20
+MAX_FINDINGS, MAX_RANKED = 20, 100
 SEARCH_FOLDER, PAGE_FOLDER, SCRIPT = "search", "pages", "search.js"
 
 STYLE = """
@@ -158,8 +158,9 @@ def environment_page(hub: Hub, details: Details, versions: Sequence[Listing]) ->
     facts = {
         "version": entry.version,
         "licence": entry.licence,
-        "name for wander eval": entry.environment,
+        "name where pip installs it": entry.environment,
         "requires": ", ".join(entry.requires),
+        "asks for": "; ".join(entry.permissions.lines()),
         "tasks": ", ".join(f"{split}: {count:,}" for split, count in entry.tasks.items()),
         "probe": entry.verdict,
         "signed by": details.listing.by,
@@ -180,12 +181,22 @@ def environment_page(hub: Hub, details: Details, versions: Sequence[Listing]) ->
         + _table(_players(card), ["player", "reward", "95% interval", "tasks"])
         + "<h2>What the probe found</h2>\n"
         + _findings(card)
+        + _leaderboard(hub.rankings(entry.name, entry.version))
         + "<h2>Files</h2>\n"
         + _table(links, ["file", "bytes", "SHA-256"])
         + "<h2>Versions</h2>\n"
         + _table(states, ["version", ""])
     )
     return _page(f"{entry.name} {entry.version}", content)
+
+
+def ranking_cells(ranking: Ranking) -> list[str]:
+    """A row of a leaderboard: policy, reward, interval, tasks, failures, tasks that it was trained on."""
+    run = ranking.run
+    interval = "" if run.low is None or run.high is None else f"{run.low:.3f} to {run.high:.3f}"
+    shared = "unknown" if run.shared is None else f"{run.shared} of {run.tasks}"
+    policy, tasks = one_line(run.policy, 60), f"{run.tasks} of {run.of}"
+    return [policy, f"{run.reward:.3f}", interval, tasks, f"{run.failed}", shared]
 
 
 def _row(listing: Listing) -> Row:
@@ -241,6 +252,15 @@ def _players(card: Mapping[str, Any]) -> list[list[str]]:
 def _cost(value: object) -> str:
     cost = _mapping(value)
     return f"{cost['episodes']} episodes, {cost['cpu_seconds']} s of processor time" if len(cost) >= 2 else ""
+
+
+def _leaderboard(rankings: Sequence[Ranking]) -> str:
+    """Ranked runs, each played again before it was signed; nothing without any."""
+    if not rankings:
+        return ""
+    head = ["policy", "reward", "95% interval", "tasks", "failed", "also trained on", "signed by"]
+    rows = [[*map(_text, ranking_cells(one)), f"<code>{_text(one.by)}</code>"] for one in rankings[:MAX_RANKED]]
+    return "<h2>Leaderboard</h2>\n" + _table(rows, head)
 
 
 def _findings(card: Mapping[str, Any]) -> str:

@@ -106,7 +106,7 @@ def publish(
     entry = _entry(built, **parts)
     record = Record(number=0, previous="", action="publish", by=by, entry=entry)
     files = {file: parts[part] for part, file in PARTS}
-    _change(place, Change(record=record, files=files), key=key)
+    change(place, Change(record=record, files=files), key=key)
     return entry
 
 
@@ -116,13 +116,13 @@ def yank(name: str, version: str, *, hub: str | Path, key: Path, reason: str = "
     check_version(version)
     by = fingerprint(public_key(key))
     record = Record(number=0, previous="", action="yank", by=by, name=name, version=version, text=_line(reason))
-    return _change(folder_of(hub), Change(record=record, files={}), key=key)
+    return change(folder_of(hub), Change(record=record, files={}), key=key)
 
 
 def allow(publisher: Path, *, hub: str | Path, key: Path) -> Index:
     """Let the holder of a public key publish; `key` is the owner's."""
     record = Record(number=0, previous="", action="allow", by=fingerprint(public_key(key)), key=public_key(publisher))
-    return _change(folder_of(hub), Change(record=record, files={}), key=key)
+    return change(folder_of(hub), Change(record=record, files={}), key=key)
 
 
 def revoke(mark: str, *, hub: str | Path, key: Path, reason: str = "") -> Index:
@@ -133,7 +133,7 @@ def revoke(mark: str, *, hub: str | Path, key: Path, reason: str = "") -> Index:
         raise UsageError(f"{place} knows no key {mark}; wander hub info shows its keys")
     by = fingerprint(public_key(key))
     record = Record(number=0, previous="", action="revoke", by=by, key=known.key, text=_line(reason))
-    return _change(place, Change(record=record, files={}), key=key)
+    return change(place, Change(record=record, files={}), key=key)
 
 
 def _line(text: str) -> str:
@@ -150,6 +150,7 @@ def _entry(built: Package, *, code: bytes, data: bytes, card: bytes) -> HubEntry
         licence=built.licence,
         environment=built.environment,
         requires=built.requires,
+        permissions=built.permissions,
         code=StoredFile.of(code),
         data=StoredFile.of(data),
         card=StoredFile.of(card),
@@ -182,11 +183,12 @@ def _rehearse(hub: Hub, record: Record) -> None:
     state.add(replace(record, number=state.count, previous=state.head))
 
 
-def _change(place: Path, change: Change, *, key: Path) -> Index:
+def change(place: Path, drafted: Change, *, key: Path) -> Index:
+    """Sign one record, and write files, log and index; readers see the old state until the last."""
     if not place.is_dir():
         raise UsageError(f"there is no hub {place}: `wander hub init {place}` makes one")
     with _locked(place):
-        return _append(place, _published_lines(Hub.open(place)), change, key=key)
+        return _append(place, _published_lines(Hub.open(place)), drafted, key=key)
 
 
 def _append(place: Path, lines: list[bytes], change: Change, *, key: Path) -> Index:

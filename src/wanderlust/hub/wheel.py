@@ -5,14 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+import zlib
+from base64 import urlsafe_b64encode
 from configparser import ConfigParser
 from configparser import Error as ConfigError
 from dataclasses import dataclass
 from email import message_from_bytes
+from hashlib import sha256
 from pathlib import Path
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.hub.entry import MAX_REQUIREMENTS, MAX_TEXT_CHARS
+from wanderlust.hub.entry import MAX_REQUIREMENTS, MAX_TEXT_CHARS, canonical
+from wanderlust.hub.permissions import PERMISSIONS_FILE, Permissions, parse_permissions, read_permissions
 
 GROUP = "wanderlust.environments"
 MAX_METADATA_BYTES = 1 << 20
@@ -31,6 +35,8 @@ class Package:
     environment: str
     target: str
     """`module:Class` of the environment."""
+    requires_python: str
+    permissions: Permissions
 
 
 def build_wheel(package: Path, out: Path) -> Path:
@@ -49,7 +55,7 @@ def build_wheel(package: Path, out: Path) -> Path:
         raise UsageError(
             f"{package} cannot be built: {why}; its build backend and pip must be installed, or give a wheel"
         )
-    return wheels[0]
+    return _with_permissions(wheels[0], read_permissions(package / "pyproject.toml"))
 
 
 def read_wheel(wheel: Path) -> Package:
@@ -58,14 +64,15 @@ def read_wheel(wheel: Path) -> Package:
         with zipfile.ZipFile(wheel) as archive:
             metadata = message_from_bytes(_member(archive, "METADATA"))
             entries = _member(archive, "entry_points.txt").decode()
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, NotImplementedError) as error:
-        raise UsageError(f"{wheel} is no wheel that can be read: {one_line(str(error), 120)}") from None
+            permissions = _member(archive, PERMISSIONS_FILE)
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, KeyError, RuntimeError) as error:
+        raise UsageError(f"{wheel.name} is no wheel that can be read: {one_line(str(error), 120)}") from None
     parser = ConfigParser(interpolation=None, delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     try:
         parser.read_string(entries)
     except ConfigError as error:
-        raise UsageError(f"{wheel}: its entry points cannot be read: {one_line(str(error), 120)}") from None
+        raise UsageError(f"{wheel.name}: its entry points cannot be read: {one_line(str(error), 120)}") from None
     environments = dict(parser[GROUP]) if parser.has_section(GROUP) else {}
     if len(environments) != 1:
         raise UsageError(
@@ -83,7 +90,26 @@ def read_wheel(wheel: Path) -> Package:
         requires=requires,
         environment=_line(environment),
         target=target,
+        requires_python=_line(metadata.get("Requires-Python") or ""),
+        permissions=parse_permissions(permissions or b"{}", where=wheel.name),
     )
+
+
+def _with_permissions(wheel: Path, permissions: Permissions) -> Path:
+    """Write what a package asks for into its wheel, and into the list of its files; for nothing, nothing is written."""
+    if not permissions.any:
+        return wheel
+    whole, body = wheel.with_name(f".{wheel.name}"), canonical(permissions)
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as new:
+        record = next(name for name in old.namelist() if name.endswith(".dist-info/RECORD"))
+        file = record.replace("RECORD", PERMISSIONS_FILE)
+        digest = urlsafe_b64encode(sha256(body).digest()).decode().rstrip("=")
+        for item in old.infolist():
+            more = f"{file},sha256={digest},{len(body)}\n".encode() if item.filename == record else b""
+            if item.filename != file:
+                new.writestr(item, old.read(item) + more)
+        new.writestr(zipfile.ZipInfo(file), body)
+    return whole.replace(wheel)
 
 
 def _line(text: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -20,9 +21,21 @@ from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_
 ENTRY_POINTS = "wanderlust.environments"
 
 
+ADDED_MODULE = "wanderlust.hub.added"
+"""Module that makes the environments added from hubs: loaded late, and above this one."""
+
+
+def added_folder() -> Path:
+    """`$XDG_DATA_HOME/wanderlust/environments`, below `~/.local/share` where that is not set."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "wanderlust/environments"
+
+
 def installed_environments() -> dict[str, str]:
-    """`package.module:Name` of every installed environment, by its short name."""
-    return {point.name: point.value for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name)}
+    """`package.module:Name` of every environment that is installed or was added from a hub, by its short name."""
+    folder = added_folder()
+    names = sorted(one.name for one in folder.iterdir() if one.name[0] != ".") if folder.is_dir() else []
+    added = {name: f"{ADDED_MODULE}:{name}" for name in names}
+    return added | {point.name: point.value for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name)}
 
 
 def resolve_object(target: str) -> Any:

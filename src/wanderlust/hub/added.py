@@ -1,0 +1,81 @@
+"""Environments that were added from hubs: each in a folder of its own, by its name in the hub.
+
+`wanderlust.hub.added:NAME` makes the isolated environment of that name, as the registry asks for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from wanderlust.errors import UsageError
+from wanderlust.hub.entry import NAME_FORM, Fingerprint, HubEntry, HubError, decode
+from wanderlust.hub.isolated import IsolatedEnvironment
+from wanderlust.hub.launch import Source
+from wanderlust.tasks.registry import added_folder
+
+RECORD_FILE, CODE_FOLDER, LIBRARY_FOLDER = "added.json", "code", "libraries"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedPackage:
+    """Content of `added.json`: what was added, and from where."""
+
+    format: Literal[1]
+    hub: str
+    owner: Fingerprint
+    """Key of the hub's owner."""
+    by: Fingerprint
+    """Key that signed the version."""
+    entry: HubEntry
+    target: str
+    """`module:Class` of the environment, inside."""
+    isolation: Literal["required", "preferred"]
+    """`preferred` runs it without a sandbox where there can be none, with a warning."""
+
+
+def read_added(name: str) -> AddedPackage:
+    """What was added by a name. Raises UsageError when there is nothing, HubError when it is damaged."""
+    file = added_folder() / name / RECORD_FILE
+    if not re.match(NAME_FORM, name) or not file.is_file():
+        raise UsageError(f"{name!r} was not added from a hub: wander hub add HUB {name}")
+    package = decode(file.read_bytes(), AddedPackage, str(file))
+    if package.entry.name != name:
+        raise HubError(f"{file} is of {package.entry.name}, and not of {name}: add it again")
+    return package
+
+
+def source_of(package: AddedPackage, folder: Path) -> Source:
+    """How an unpacked package in `folder` is started."""
+    entry = package.entry
+    return Source(
+        name=entry.name,
+        code=folder / CODE_FOLDER,
+        libraries=folder / LIBRARY_FOLDER,
+        target=package.target,
+        requires=entry.requires,
+        permissions=entry.permissions,
+        digest=entry.code.digest,
+        isolation=package.isolation,
+    )
+
+
+def open_added(name: str, /, **settings: Any) -> IsolatedEnvironment:
+    """The environment that was added by this name, in a process of its own."""
+    return IsolatedEnvironment(source_of(read_added(name), added_folder() / name), settings=settings)
+
+
+def __getattr__(name: str) -> Any:
+    """What makes the environment of this name."""
+    if not re.match(NAME_FORM, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        package = read_added(name)
+    except UsageError as error:
+        raise AttributeError(str(error)) from None
+    make = partial(open_added, name)
+    make.__doc__ = package.entry.summary or f"Added from {package.hub}, version {package.entry.version}."
+    return make
