@@ -109,6 +109,8 @@ class Mechanic:
     """Cells on a side of its boards, at most: fewer where states are many."""
     matters: ClassVar[bool] = True
     """Whether a level without it has another shortest solution."""
+    bystander: ClassVar[bool] = False
+    """Whether the avatar goes the same ways without it, so that a level is solvable only where the rest of it is."""
 
     def __init__(self, index: int):
         self.index = index
@@ -152,6 +154,10 @@ class Mechanic:
     def satisfied(self, level: Level, part: Any) -> bool:
         """Whether the level may be solved, as far as this mechanic goes."""
         return True
+
+    def hopeless(self, level: Level, placed: Any) -> bool:
+        """Whether a level plainly has no solution; False where it takes a search to know."""
+        return False
 
     def clickable(self, placed: Any) -> Sequence[int]:
         """Cells at which a click does something."""
@@ -264,8 +270,10 @@ class Rules:
         level = turn.level
         if cell < 0 or cell in level.walls:
             return False
-        parts = turn.parts
-        return not any(one.solid(level, parts[one.index], cell) for one in turn.hooks.solid)
+        for one in turn.hooks.solid:  # noqa: SIM110
+            if one.solid(level, turn.parts[one.index], cell):
+                return False
+        return True
 
     def hooks(self, level: Level) -> Hooks:
         """The mechanics of a level that have something to say, by method."""

@@ -139,6 +139,8 @@ def _make_level(key: str, mechanics: tuple[str, ...], number: int) -> tuple[Leve
             continue
         least = max(1, low - attempt // 100)
         try:
+            if _plainly_unsolvable(rules, level, MAX_ACTIONS[number]):
+                continue
             solution = shortest_solution(rules, level, max_actions=MAX_ACTIONS[number])
             if solution is None or len(solution.actions) < least:
                 continue
@@ -168,6 +170,20 @@ def _draw_level(rng: Random, rules: Rules, *, active: Sequence[str], difficulty:
     if any(placed[one.index] is None for one in kinds):
         return None
     return Level(size=draft.size, walls=frozenset(draft.walls), start=start, exit=exit_cell, placed=placed)
+
+
+def _plainly_unsolvable(rules: Rules, level: Level, max_actions: int) -> bool:
+    """Whether a short look shows that a level has no solution of so many actions; most boards without one are seen."""
+    present = [(one, placed) for one, placed in zip(rules.mechanics, level.placed, strict=True) if placed is not None]
+    if any(one.hopeless(level, placed) for one, placed in present):
+        return True
+    if not any(one.bystander for one, _ in present):
+        return False
+    rest = tuple(None if one.bystander else level.placed[one.index] for one in rules.mechanics)
+    try:
+        return shortest_solution(rules, replace(level, placed=rest), max_actions=max_actions) is None
+    except TooLarge:
+        return False
 
 
 def _all_matter(rules: Rules, level: Level, length: int) -> bool:
