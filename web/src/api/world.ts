@@ -129,6 +129,8 @@ export interface Offer {
   environments: Playable[]
   checkpoints: { name: string; path: string }[]
   sessions: { id: string; env: string; task: string; over: boolean }[]
+  /** What a person agrees to before a first play of a grid game is recorded. */
+  consent: string
 }
 
 export interface Tasks {

@@ -242,7 +242,8 @@ class Grids(Environment):
         self.levels, self.view, self.games = levels, view, games
         self._secret = _read_secret(Path(secret)) if secret else ""
         self._human = read_baselines(Path(baselines)) if baselines else {}
-        self._opening: tuple[str, ...] = ()
+        self.opening: tuple[str, ...] = ()
+        """Answers after which its episodes begin."""
         self.players = {name: partial(_policy_of, make) for name, make in PLAYERS.items()}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
@@ -269,7 +270,7 @@ class Grids(Environment):
     def continued(self, answers: Sequence[str]) -> Self:
         """The environment whose episodes begin after these answers, which count."""
         twin = copy(self)
-        twin._opening = tuple(answers)
+        twin.opening = tuple(answers)
         return twin
 
     def baseline(self, game: GridGame) -> tuple[list[int], int]:
@@ -282,9 +283,9 @@ class Grids(Environment):
         game = self.game(episode.task)
         baseline, human = self.baseline(game)
         episode.state.update(game=game.key, optimum=list(game.optimum[: self.levels]), human_levels=human)
-        if self._opening:
-            episode.state["opening"] = list(self._opening)
-        await play_game(episode, OwnGame(game), baseline=baseline, view=self.view, opening=self._opening)
+        if self.opening:
+            episode.state["opening"] = list(self.opening)
+        await play_game(episode, OwnGame(game), baseline=baseline, view=self.view, opening=self.opening)
 
 
 def _read_secret(file: Path) -> str:
