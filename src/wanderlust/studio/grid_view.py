@@ -116,7 +116,7 @@ def with_person(setting: GameSetting, person: Any, root: Path) -> GameSetting:
     if not is_first_play(root, name, setting.task.id):
         raise UsageError(f"{one_line(name)} has played this game: no second play is recorded as a first one")
     state = {"person": name, "first_play": True, "consent": CONSENT}
-    return replace(setting, save=_adding(setting.save, state))
+    return replace(setting, person=name, save=_adding(setting.save, state))
 
 
 def _adding(save: Callable[[Rollout], Any], state: Mapping[str, Any]) -> Callable[[Rollout], Any]:

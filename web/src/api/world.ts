@@ -99,6 +99,8 @@ export interface Session {
   seed: number
   seat: string
   labels: Record<string, string>
+  /** Whose first play of a grid game this is; empty for any other game. */
+  person: string
   since: { run: string; rollout: number; n: number } | null
   messages: Message[]
   tools: Tool[]

@@ -16,6 +16,8 @@ interface FilmProps {
   onMoment: (at: number) => void
   /** Begins a game that goes on from a moment. */
   onBranch: (at: number) => Promise<{ session: Session }>
+  /** The screen alone: no past, no graph. */
+  alone?: boolean
   onPoint?: ((x: number, y: number) => void) | undefined
   children?: ReactNode
 }
@@ -23,7 +25,7 @@ interface FilmProps {
 const WORDS: Record<string, string> = { WIN: "won", GAME_OVER: "lost: only a reset goes on", NOT_FINISHED: "" }
 
 /** The screen of a moment, all moments to scrub through, and the graph of its level's frames. */
-export function Film({ play, at, onMoment, onBranch, onPoint, children }: FilmProps) {
+export function Film({ play, at, onMoment, onBranch, alone = false, onPoint, children }: FilmProps) {
   const [error, setError] = useState<Refused | null>(null)
   const last = play.moments.length - 1
   const now = play.moments[at]
@@ -35,12 +37,13 @@ export function Film({ play, at, onMoment, onBranch, onPoint, children }: FilmPr
       setError(refused instanceof Refused ? refused : new Refused(String(refused), 0))
     }
   }
-  useKeys([
+  const keys = [
     { keys: [","], what: "Moment before", run: () => move(-1) },
     { keys: ["."], what: "Next moment", run: () => move(1) },
     { keys: ["Home"], what: "First moment", run: () => onMoment(0) },
     { keys: ["End"], what: "Last moment", run: () => onMoment(last) },
-  ])
+  ]
+  useKeys(alone ? [] : keys)
   if (!now) return null
   const solved = `level ${Math.min(now.level + 1, play.levels)} of ${play.levels}`
   return (
@@ -53,18 +56,28 @@ export function Film({ play, at, onMoment, onBranch, onPoint, children }: FilmPr
         </p>
         {play.optimum && <p className="quiet">Shortest solutions: {play.optimum.join(", ")} actions.</p>}
         {children}
-        <label className="grid-scrub">
-          <span>
-            Moment {at} of {last}
-          </span>
-          <input type="range" min={0} max={last} value={at} onChange={event => onMoment(Number(event.target.value))} />
-        </label>
-        <button type="button" className="button" onClick={branch} disabled={now.level >= play.levels}>
-          Play on from here
-        </button>
+        {!alone && (
+          <>
+            <label className="grid-scrub">
+              <span>
+                Moment {at} of {last}
+              </span>
+              <input
+                type="range"
+                min={0}
+                max={last}
+                value={at}
+                onChange={event => onMoment(Number(event.target.value))}
+              />
+            </label>
+            <button type="button" className="button" onClick={branch} disabled={now.level >= play.levels}>
+              Play on from here
+            </button>
+          </>
+        )}
         {error && <ErrorLine error={error} />}
       </Panel>
-      <Graph play={play} at={at} onMoment={onMoment} />
+      {!alone && <Graph play={play} at={at} onMoment={onMoment} />}
     </div>
   )
 }

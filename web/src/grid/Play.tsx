@@ -44,6 +44,7 @@ export function GridGame({ session, busy, onAct }: PlayProps) {
     <Film
       play={data}
       at={live ? last : past}
+      alone={session.person !== "" && !session.over}
       onMoment={at => setPast(at >= last ? null : at)}
       onBranch={at => branchSession(session.id, at)}
       onPoint={open && clicks ? (x, y) => take(`click ${x} ${y}`) : undefined}

@@ -63,19 +63,30 @@ export function Game({ id }: { id: string }) {
     )
   }
   if (!session) return first.slow ? <Skeleton lines={12} /> : null
+  const grid = isGrid(session)
+  const panes = (
+    <div className={session.world || session.tools.length > 0 ? "game-panes" : "game-panes game-alone"}>
+      <Panel className="game-talk" title="Conversation">
+        <Talk messages={session.messages} />
+        {!session.over && <Answer session={session} busy={busy || !session.waiting} onAct={act} />}
+      </Panel>
+      {(session.world || session.tools.length > 0) && <Beside session={session} busy={busy} onAct={act} />}
+    </div>
+  )
   return (
     <div className="screen fill game">
       <Head session={session} busy={busy} onStop={() => act({ stop: true })} />
       {error && <ErrorLine error={error} />}
       {session.over && <Outcome session={session} />}
-      {isGrid(session) && <GridGame session={session} busy={busy || !session.waiting} onAct={act} />}
-      <div className={session.world || session.tools.length > 0 ? "game-panes" : "game-panes game-alone"}>
-        <Panel className="game-talk" title="Conversation">
-          <Talk messages={session.messages} />
-          {!session.over && <Answer session={session} busy={busy || !session.waiting} onAct={act} />}
-        </Panel>
-        {(session.world || session.tools.length > 0) && <Beside session={session} busy={busy} onAct={act} />}
-      </div>
+      {grid && <GridGame session={session} busy={busy || !session.waiting} onAct={act} />}
+      {grid ? (
+        <details className="grid-talk">
+          <summary>What a model is told</summary>
+          {panes}
+        </details>
+      ) : (
+        panes
+      )}
     </div>
   )
 }

@@ -153,7 +153,8 @@ async def play_game(
     state.update(levels=levels, unread=0, baseline=list(baseline), level_actions=[], actions=0, score=0.0)
     seen = await game.begin()
     rules = rules_text(seen.available_actions, levels)
-    head, observation = (system(rules),), screen_message(seen, f"level 1; {describe(seen.frame)}", view)
+    head: tuple[Message, ...] = (system(rules),)
+    observation = screen_message(seen, f"level 1; {describe(seen.frame)}", view)
     try:
         while not _over(game, baseline):
             answer = next(answers, None)

@@ -240,8 +240,8 @@ class Crates(Mechanic):
     def hopeless(self, level: Level, placed: Any) -> bool:
         crates, marks = placed
         within_reach = {crate: _pushable_to(level, crate) for crate in crates}
-        orders = permutations(marks)
-        return not any(all(mark in within_reach[crate] for crate, mark in zip(crates, one)) for one in orders)
+        pairs = (zip(crates, one, strict=True) for one in permutations(marks))
+        return not any(all(mark in within_reach[crate] for crate, mark in one) for one in pairs)
 
     def draw(self, canvas: Canvas, placed: Any, part: Any) -> None:
         for cell in placed[1]:
