@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
@@ -79,15 +79,13 @@ class OfficialProcess:
         if len(source) > MAX_SOURCE_BYTES:
             raise UsageError(f"{game.source} has more than {MAX_SOURCE_BYTES:,} bytes")
         sandbox = await open_sandbox(BOUNDS, readable=[path / one for path in paths for one in _packages(path)])
-        try:
+        async with AsyncExitStack() as failing:  # a cancellation too
+            failing.push_async_callback(sandbox.close)
             variables = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OPENBLAS_NUM_THREADS": "1"}
             child = await sandbox.start([str(find_python()), "-sB", "-c", _WORKER], env=variables)
-            first = {"source": source.decode("utf-8", "replace"), "name": game.class_name, "seed": seed}
             self = cls(sandbox, child, game)
-            await self._send(first)
-        except BaseException:
-            await sandbox.close()
-            raise
+            await self._send({"source": source.decode("utf-8", "replace"), "name": game.class_name, "seed": seed})
+            failing.pop_all()
         return self
 
     @property
