@@ -39,6 +39,12 @@ def lines(key: str = KEY) -> list[str]:
     return [turn.action.content for turn in played.trajectory.turns]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import all environments, which takes long on a busy machine."""
+    playable_environments()
+
+
 @pytest.fixture(scope="module")
 def plays(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("plays")
@@ -65,7 +71,6 @@ def root(tmp_path_factory: pytest.TempPathFactory, solution: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def studio(root: Path, plays: Path) -> Iterator[Client]:
-    playable_environments()  # imports them all, which takes long on a busy machine
     with served(root, plays_folder=plays) as client:
         yield client
 
