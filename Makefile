@@ -22,7 +22,7 @@ help:
 	@echo "make bars    measure the quick bars of the project afresh: half an hour; make proof measures the slow ones"
 	@echo "make docs    build the documentation into site/"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
-	@echo "make peers   install SkyRL, TRL, OpenEnv, vLLM, clients and agents into .peers, for the tests that play with them"
+	@echo "make peers   install SkyRL, TRL, OpenEnv, vLLM, the ARC-AGI toolkit, clients and agents into .peers, for the tests that play with them"
 	@echo "make dist    build the wheel and the source package into dist/, the studio's page included"
 	@echo "make changelog VERSION=0.1.0  move the fragments of changes/ into CHANGELOG.md"
 	@echo "make clean   remove .venv, caches and builds (never your runs)"

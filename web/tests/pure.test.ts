@@ -9,6 +9,7 @@ import { briefly, room } from "../src/charts/axis"
 import { panels, short, unitOf } from "../src/charts/panels"
 import { dashes, linesOf } from "../src/charts/series"
 import { duration, figure, signed } from "../src/format"
+import { frameGraph } from "../src/grid/frames"
 import { own, setOwn } from "../src/own"
 import { Message } from "../src/parts/Message"
 import { ending } from "../src/play/ending"
@@ -332,5 +333,46 @@ describe("the graph of a seat's conversations", () => {
   test("a conversation is the path to its last turn", () => {
     expect(conversationEnds(turns)).toEqual([1, 2, 4, 5])
     expect(pathTo(turns, 4)).toEqual([0, 3, 4])
+  })
+})
+
+describe("frames of a grid game", () => {
+  const moment = (frame: number, action: string | null, level = 0) => ({
+    frame,
+    level,
+    state: "NOT_FINISHED",
+    action,
+    actions: 0,
+  })
+  const walk = [
+    moment(0, null),
+    moment(1, "up"),
+    moment(2, "left"),
+    moment(0, "reset"),
+    moment(2, "right"),
+    moment(2, "act"),
+    moment(3, "up", 1),
+    moment(4, "up", 1),
+  ]
+
+  test("stand by their distance from the first one; resets and what changes nothing are no ways", () => {
+    const { nodes, edges, columns, rows } = frameGraph(walk, 0)
+    expect(nodes.map(({ frame, column }) => [frame, column])).toEqual([
+      [0, 0],
+      [1, 1],
+      [2, 1],
+    ])
+    expect(edges.map(({ from, to, actions }) => [from, to, ...actions])).toEqual([
+      [0, 1, "up"],
+      [1, 2, "left"],
+      [0, 2, "right"],
+    ])
+    expect([columns, rows]).toEqual([2, 2])
+  })
+
+  test("are those of one level, and no more than asked for", () => {
+    expect(frameGraph(walk, 1).nodes.map(({ frame }) => frame)).toEqual([3, 4])
+    expect(frameGraph(walk, 0, 2).nodes).toHaveLength(2)
+    expect(frameGraph([], 0)).toEqual({ nodes: [], edges: [], columns: 0, rows: 0 })
   })
 })

@@ -279,6 +279,16 @@ class GameSessions:
 
         return self._run(state())
 
+    def view(self, id: str, make: Callable[[GameSetting, list[Message], bool], T]) -> T:
+        """What `make` makes of a game's setting, its messages, and whether it is over; in the caller's thread."""
+        session = self._session(id)
+
+        async def copied() -> tuple[list[Message], bool]:
+            return [*session.messages], session.over
+
+        messages, over = self._run(copied())
+        return make(session.setting, messages, over)
+
     def drop(self, id: str) -> None:
         """Drop a game; it is not stored unless it was finished."""
         self._run(self._session(id).drop())

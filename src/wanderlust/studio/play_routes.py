@@ -12,6 +12,7 @@ from starlette.routing import Route
 from wanderlust.errors import UsageError, one_line
 from wanderlust.store.run_folder import BRANCH_STAGE, HUMAN_POLICY
 from wanderlust.studio import games
+from wanderlust.studio.grid_view import CONSENT, with_person
 from wanderlust.studio.requests import (
     json_response,
     load_stored_rollout,
@@ -36,6 +37,7 @@ def get_playable(request: Request) -> Response:
             "environments": games.playable_environments(),
             "checkpoints": games.checkpoint_records(here.folders()),
             "sessions": here.games.list(),
+            "consent": CONSENT,
         }
     )
 
@@ -57,6 +59,7 @@ async def post_session(request: Request) -> Response:
     def begun() -> dict[str, Any]:
         here = studio_state(request)
         setting = games.game_setting(body, root=here.plays_folder, folders=here.folders())
+        setting = with_person(setting, body.get("person"), here.plays_folder)
         return here.session(here.games.begin(setting))
 
     return json_response(await run_in_threadpool(begun))

@@ -44,6 +44,8 @@ class GameSetting:
     others: Mapping[str, Policy] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     """Names of the seats' players."""
+    person: str = ""
+    """Who agreed that this is recorded as a first play; empty: nobody."""
     since: Mapping[str, Any] | None = None
     """The rollout and the moment that it continues."""
     save: Callable[[Rollout], StoredRollout]
@@ -220,6 +222,7 @@ class GameSession:
             "seed": at.seed,
             "seat": at.seat,
             "labels": dict(at.labels),
+            "person": at.person,
             "since": at.since,
             "messages": [message_record(message) for message in self.messages],
             "tools": [{"name": t.name, "description": t.description, "parameters": t.schema} for t in self.tools],

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust._lazy import needs_extra
+from wanderlust.environments.grids.environment import TASK_PREFIX
 from wanderlust.errors import Failure, PolicyFailure, UsageError, boundary, one_line
 from wanderlust.store.queries import Preview, RowOrder, load_previews, neighbours, parse_row_filter
 from wanderlust.store.reader import RolloutRow, RunReader
@@ -116,6 +117,7 @@ def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, ma
         "next": after,
         "trajectories": seats,
         "world": "log" in played.state,
+        "grid": played.task.id.startswith(TASK_PREFIX) and "level_actions" in played.state,
     }
 
 

@@ -265,6 +265,8 @@ export interface Opened {
   next: number | null
   trajectories: Trajectory[]
   world: boolean
+  /** Whether it is a grid game, whose frames can be shown. */
+  grid: boolean
 }
 
 export interface GroupOpened {

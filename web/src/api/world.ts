@@ -99,6 +99,8 @@ export interface Session {
   seed: number
   seat: string
   labels: Record<string, string>
+  /** Whose first play of a grid game this is; empty for any other game. */
+  person: string
   since: { run: string; rollout: number; n: number } | null
   messages: Message[]
   tools: Tool[]
@@ -129,6 +131,8 @@ export interface Offer {
   environments: Playable[]
   checkpoints: { name: string; path: string }[]
   sessions: { id: string; env: string; task: string; over: boolean }[]
+  /** What a person agrees to before a first play of a grid game is recorded. */
+  consent: string
 }
 
 export interface Tasks {

@@ -17,12 +17,15 @@ import { EndState } from "../screens/ScoreCard"
 import { clock, day } from "../world/words"
 import { Board, boardIn } from "./Board"
 import { ending } from "./ending"
+import { GridGame } from "../grid/Play"
 import { Tools } from "./Tools"
 
 const AGAIN = 700
 
 /** A move in the form that the game pays for, so that a person's game is scored as a model's. */
 const moveText = (cell: number): string => `<think></think><move>${cell}</move>`
+
+const isGrid = (session: Session): boolean => session.env.split(",")[0] === "grids"
 
 /** A game under way, or over. */
 export function Game({ id }: { id: string }) {
@@ -60,18 +63,30 @@ export function Game({ id }: { id: string }) {
     )
   }
   if (!session) return first.slow ? <Skeleton lines={12} /> : null
+  const grid = isGrid(session)
+  const panes = (
+    <div className={session.world || session.tools.length > 0 ? "game-panes" : "game-panes game-alone"}>
+      <Panel className="game-talk" title="Conversation">
+        <Talk messages={session.messages} />
+        {!session.over && <Answer session={session} busy={busy || !session.waiting} onAct={act} />}
+      </Panel>
+      {(session.world || session.tools.length > 0) && <Beside session={session} busy={busy} onAct={act} />}
+    </div>
+  )
   return (
     <div className="screen fill game">
       <Head session={session} busy={busy} onStop={() => act({ stop: true })} />
       {error && <ErrorLine error={error} />}
       {session.over && <Outcome session={session} />}
-      <div className={session.world || session.tools.length > 0 ? "game-panes" : "game-panes game-alone"}>
-        <Panel className="game-talk" title="Conversation">
-          <Talk messages={session.messages} />
-          {!session.over && <Answer session={session} busy={busy || !session.waiting} onAct={act} />}
-        </Panel>
-        {(session.world || session.tools.length > 0) && <Beside session={session} busy={busy} onAct={act} />}
-      </div>
+      {grid && <GridGame session={session} busy={busy || !session.waiting} onAct={act} />}
+      {grid ? (
+        <details className="grid-talk">
+          <summary>What a model is told</summary>
+          {panes}
+        </details>
+      ) : (
+        panes
+      )}
     </div>
   )
 }
@@ -193,11 +208,12 @@ interface ActProps {
 function Answer({ session, busy, onAct }: ActProps) {
   const [text, setText] = useState("")
   const box = useRef<HTMLTextAreaElement>(null)
+  const grid = isGrid(session)
   const cells = session.env.startsWith("tictactoe") ? boardIn(session.messages) : null
   useKeys([{ keys: ["i"], what: "Write an answer", run: () => box.current?.focus() }])
   useEffect(() => {
-    if (!busy) box.current?.focus()
-  }, [busy])
+    if (!busy && !grid) box.current?.focus()
+  }, [busy, grid])
   const send = async (said: string) => {
     if (await onAct({ text: said })) setText("")
   }

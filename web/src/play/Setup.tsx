@@ -58,7 +58,13 @@ export function Setup({ onBegin }: { onBegin: (id: string) => void }) {
         </Panel>
         <div className="play-choice">
           {here ? (
-            <Choice key={here.name} env={here} checkpoints={offer.data.checkpoints} onBegin={onBegin} />
+            <Choice
+              key={here.name}
+              env={here}
+              checkpoints={offer.data.checkpoints}
+              consent={offer.data.consent}
+              onBegin={onBegin}
+            />
           ) : (
             <Empty title="Choose an environment">
               <p>You sit where the model sits, and are scored and stored like one.</p>
@@ -89,13 +95,16 @@ export function Setup({ onBegin }: { onBegin: (id: string) => void }) {
 interface ChoiceProps {
   env: Playable
   checkpoints: worlds.Offer["checkpoints"]
+  consent: string
   onBegin: (id: string) => void
 }
 
-function Choice({ env, checkpoints, onBegin }: ChoiceProps) {
+function Choice({ env, checkpoints, consent, onBegin }: ChoiceProps) {
   const [query, change] = useQuery()
   const [error, setError] = useState<Refused | null>(null)
   const [busy, setBusy] = useState(false)
+  const [agreed, setAgreed] = useState(false)
+  const [person, setPerson] = useState("")
   const settings = query.get("with") ?? ""
   const split = query.get("split") ?? "train"
   const name = settings ? `${env.name},${settings}` : env.name
@@ -109,7 +118,19 @@ function Choice({ env, checkpoints, onBegin }: ChoiceProps) {
     const at = /^\d+$/.test(task) ? Number(task) : task
     const [seed, seat] = [Number(query.get("seed") ?? 0), query.get("seat") ?? ""]
     try {
-      onBegin((await worlds.begin({ env: name, split, task: at === "" ? 0 : at, seed, opponent, seat })).id)
+      onBegin(
+        (
+          await worlds.begin({
+            env: name,
+            split,
+            task: at === "" ? 0 : at,
+            seed,
+            opponent,
+            seat,
+            person: agreed ? person : "",
+          })
+        ).id,
+      )
     } catch (refused) {
       setError(refused instanceof Refused ? refused : new Refused(String(refused), 0))
     } finally {
@@ -183,6 +204,28 @@ function Choice({ env, checkpoints, onBegin }: ChoiceProps) {
             onChoose={next => change({ seat: next })}
             choices={env.seats.map(value => ({ value, label: line(value, 30) }))}
           />
+        )}
+        {env.name === "grids" && (
+          <fieldset className="play-consent">
+            <legend>First play</legend>
+            <p className="quiet">{line(consent, 800)}</p>
+            <label className="play-agree">
+              <input type="checkbox" checked={agreed} onChange={event => setAgreed(event.target.checked)} />
+              <span>I have not played this game before, and I agree</span>
+            </label>
+            {agreed && (
+              <label>
+                <span>Your name in the record</span>
+                <input
+                  className="field"
+                  required
+                  maxLength={40}
+                  value={person}
+                  onChange={event => setPerson(event.target.value)}
+                />
+              </label>
+            )}
+          </fieldset>
         )}
         <button type="submit" className="button primary" disabled={busy || (env.opponent === "needed" && !opponent)}>
           {busy ? "Setting out" : "Begin"}

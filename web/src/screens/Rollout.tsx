@@ -1,5 +1,5 @@
 import { lazy, type ReactNode, Suspense } from "react"
-import { api } from "../api/client"
+import { api, EXPORTED } from "../api/client"
 import { useData } from "../api/data"
 import type { Opened } from "../api/types"
 import { count, duration } from "../format"
@@ -16,8 +16,9 @@ import { Facts, ScoreCard } from "./ScoreCard"
 import { TokenView } from "./TokenView"
 
 const World = lazy(() => import("./World"))
+const Grid = lazy(() => import("./Grid"))
 
-const VIEWS = { conversation: "Conversation", tokens: "Tokens", world: "World", raw: "Raw" } as const
+const VIEWS = { conversation: "Conversation", tokens: "Tokens", world: "World", grid: "Game", raw: "Raw" } as const
 type View = keyof typeof VIEWS
 
 interface Near {
@@ -91,6 +92,7 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
     },
     { keys: ["v"], what: "Tokens", run: () => show("tokens") },
     { keys: ["w"], what: opened?.world ? "World" : "", run: () => opened?.world && show("world") },
+    { keys: ["s"], what: opened?.grid ? "Screen of the game" : "", run: () => opened?.grid && show("grid") },
     { keys: ["r"], what: "Raw record", run: () => show("raw") },
     { keys: ["u"], what: "Its group", run: () => row && go(to(["run", run, "group", row.stage, row.step, row.group])) },
     { keys: ["Escape"], what: "Back to the list", run: () => go(back) },
@@ -116,6 +118,7 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
           onChoose={next => show(next as View)}
           choices={Object.entries(VIEWS)
             .filter(([value]) => value !== "world" || opened.world)
+            .filter(([value]) => value !== "grid" || (opened.grid && !EXPORTED))
             .map(([value, label]) => ({ value, label }))}
         />
         {view === "conversation" && (
@@ -152,6 +155,10 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
       {view === "world" ? (
         <Suspense fallback={<Skeleton />}>
           <World run={run} id={id} />
+        </Suspense>
+      ) : view === "grid" && opened.grid && !EXPORTED ? (
+        <Suspense fallback={<Skeleton />}>
+          <Grid run={run} id={id} />
         </Suspense>
       ) : (
         <div className="rollout">

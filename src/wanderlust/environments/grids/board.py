@@ -7,7 +7,7 @@ states can be kept, compared and searched.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,6 +25,11 @@ class Outcome(IntEnum):
     OPEN = 0
     SOLVED = 1
     LOST = 2
+
+
+OPEN, SOLVED, LOST = Outcome
+_new = tuple.__new__
+"""Makes a state quicker than calling its class."""
 
 
 class Action(NamedTuple):
@@ -59,11 +64,17 @@ class Level:
     placed: tuple[Any, ...] = ()
     """Per mechanic of the game, what it has on the board; None where it has no part in this level."""
     neighbors: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    """Per cell, the next ones by direction; OUTSIDE at the edge."""
+    ways: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    """Neighbors, with OUTSIDE where a wall is."""
     present: tuple[bool, ...] = field(init=False, repr=False, compare=False)
     """Per mechanic, whether it has a part in this level."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "neighbors", neighbor_table(self.size))
+        table, walls = neighbor_table(self.size), self.walls
+        ways = tuple(tuple(OUTSIDE if cell in walls else cell for cell in row) for row in table)
+        object.__setattr__(self, "neighbors", table)
+        object.__setattr__(self, "ways", ways)
         object.__setattr__(self, "present", tuple(one is not None for one in self.placed))
 
     def beside(self, cell: int, direction: int) -> int:
@@ -72,13 +83,15 @@ class Level:
 
 
 class GridTurn:
-    """One action on its way: what mechanics read and change."""
+    """One action on its way: what mechanics read and change. May be used for one action after the other."""
 
     __slots__ = ("avatar", "direction", "hooks", "level", "lost", "origin", "parts")
 
-    def __init__(self, level: Level, state: State, hooks: dict[str, list[Mechanic]], *, direction: int):
-        self.level, self.avatar, self.parts, self.direction = level, state.avatar, list(state.parts), direction
-        self.hooks, self.origin, self.lost = hooks, state.avatar, False
+    def __init__(self, level: Level, hooks: Hooks):
+        self.level, self.hooks = level, hooks
+        self.avatar = self.origin = OUTSIDE
+        self.parts: list[Any] = []
+        self.direction, self.lost = 0, False
 
 
 class Mechanic:
@@ -96,6 +109,8 @@ class Mechanic:
     """Cells on a side of its boards, at most: fewer where states are many."""
     matters: ClassVar[bool] = True
     """Whether a level without it has another shortest solution."""
+    bystander: ClassVar[bool] = False
+    """Whether the avatar goes the same ways without it, so that a level is solvable only where the rest of it is."""
 
     def __init__(self, index: int):
         self.index = index
@@ -140,6 +155,10 @@ class Mechanic:
         """Whether the level may be solved, as far as this mechanic goes."""
         return True
 
+    def hopeless(self, level: Level, placed: Any) -> bool:
+        """Whether a level plainly has no solution; False where it takes a search to know."""
+        return False
+
     def clickable(self, placed: Any) -> Sequence[int]:
         """Cells at which a click does something."""
         return ()
@@ -148,7 +167,18 @@ class Mechanic:
         """Paint its things."""
 
 
-HOOKS = ("translate", "solid", "push", "arrive", "press", "click", "settle", "satisfied")
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The mechanics of a level that override a method, by method."""
+
+    translate: tuple[Mechanic, ...]
+    solid: tuple[Mechanic, ...]
+    push: tuple[Mechanic, ...]
+    arrive: tuple[Mechanic, ...]
+    press: tuple[Mechanic, ...]
+    click: tuple[Mechanic, ...]
+    settle: tuple[Mechanic, ...]
+    satisfied: tuple[Mechanic, ...]
 
 
 class Rules:
@@ -162,7 +192,7 @@ class Rules:
         more = {number for one in mechanics for number in one.actions}
         walking = all(one.walks for one in mechanics)
         self.actions = tuple(sorted({*(MOVES if walking else ()), *more}))
-        self._hooks: dict[tuple[bool, ...], dict[str, list[Mechanic]]] = {}
+        self._hooks: dict[tuple[bool, ...], Hooks] = {}
 
     def begin(self, level: Level) -> State:
         """The first state."""
@@ -174,68 +204,88 @@ class Rules:
 
     def step(self, level: Level, state: State, action: Action) -> tuple[State, Outcome]:
         """The next state. An action that the game lacks, or that does nothing, still passes a turn."""
-        hooks, number = self.hooks(level), action.number
-        turn = GridTurn(level, state, hooks, direction=number if number <= RIGHT else 0)
-        self._act(turn, action)
-        for one in hooks["settle"]:
-            one.settle(turn, self)
-        following = State(turn.avatar, tuple(turn.parts))
-        if turn.lost:
-            return following, Outcome.LOST
-        if turn.avatar != level.exit:
-            return following, Outcome.OPEN
-        done = all(one.satisfied(level, turn.parts[one.index]) for one in hooks["satisfied"])
-        return following, Outcome.SOLVED if done else Outcome.OPEN
+        return self.advance(GridTurn(level, self.hooks(level)), state, action)
 
-    def _act(self, turn: GridTurn, action: Action) -> None:
-        """What the action itself does."""
-        placed = turn.level.placed
-        if turn.direction and turn.avatar >= 0:
-            for one in turn.hooks["translate"]:
-                one.translate(turn, placed[one.index])
+    def advance(self, turn: GridTurn, state: State, action: Action) -> tuple[State, Outcome]:
+        """The next state, worked out in a turn of the level, which may have been used before."""
+        number, hooks, level = action[0], turn.hooks, turn.level
+        avatar, parts = state
+        turn.avatar = turn.origin = avatar
+        turn.parts, turn.lost = list(parts), False
+        turn.direction = number if number <= RIGHT else 0
+        if not turn.direction:
+            self._use(turn, action)
+        elif avatar >= 0:
+            for one in hooks.translate:
+                one.translate(turn, level.placed[one.index])
             if turn.direction:
                 self.walk(turn)
-        elif action.number == INTERACT:
-            for one in turn.hooks["press"]:
+        for one in hooks.settle:
+            one.settle(turn, self)
+        following: State = _new(State, (turn.avatar, tuple(turn.parts)))
+        if turn.lost:
+            return following, LOST
+        if turn.avatar != level.exit:
+            return following, OPEN
+        done = all(one.satisfied(level, turn.parts[one.index]) for one in hooks.satisfied)
+        return following, SOLVED if done else OPEN
+
+    def _use(self, turn: GridTurn, action: Action) -> None:
+        """What an action that is no move does by itself."""
+        placed = turn.level.placed
+        if action.number == INTERACT:
+            for one in turn.hooks.press:
                 one.press(turn, placed[one.index])
         elif action.number == CLICK and action.cell >= 0:
-            for one in turn.hooks["click"]:
+            for one in turn.hooks.click:
                 one.click(turn, placed[one.index], action.cell)
 
     def walk(self, turn: GridTurn) -> bool:
         """Move the avatar by a cell in the turn's direction, and on where it is carried; False where it is blocked."""
-        moved, table, placed = False, turn.level.neighbors, turn.level.placed
-        pushing, arriving = turn.hooks["push"], turn.hooks["arrive"]
+        hooks, level, moved = turn.hooks, turn.level, False
         for _ in range(MAX_SLIDE):
-            target = table[turn.avatar][turn.direction]
-            if not self.free(turn, target) or not all(one.push(turn, self, target) for one in pushing):
+            target = level.ways[turn.avatar][turn.direction]
+            if target < 0 or not self._open(turn, target):
                 break
             turn.origin, turn.avatar, moved = turn.avatar, target, True
             carried = False
-            for one in arriving:
-                carried |= one.arrive(turn, placed[one.index])
+            for one in hooks.arrive:
+                carried |= one.arrive(turn, level.placed[one.index])
             if not carried or turn.lost:
                 break
         return moved
+
+    def _open(self, turn: GridTurn, cell: int) -> bool:
+        """Whether a cell without a wall can be entered; crates are pushed out of it. Loops are quicker than `all`."""
+        for one in turn.hooks.solid:
+            if one.solid(turn.level, turn.parts[one.index], cell):
+                return False
+        for one in turn.hooks.push:  # noqa: SIM110
+            if not one.push(turn, self, cell):
+                return False
+        return True
 
     def free(self, turn: GridTurn, cell: int) -> bool:
         """Whether a cell can be entered, crates left aside."""
         level = turn.level
         if cell < 0 or cell in level.walls:
             return False
-        parts = turn.parts
-        return not any(one.solid(level, parts[one.index], cell) for one in turn.hooks["solid"])
+        for one in turn.hooks.solid:  # noqa: SIM110
+            if one.solid(level, turn.parts[one.index], cell):
+                return False
+        return True
 
-    def hooks(self, level: Level) -> dict[str, list[Mechanic]]:
+    def hooks(self, level: Level) -> Hooks:
         """The mechanics of a level that have something to say, by method."""
-        there = level.present
-        found = self._hooks.get(there)
+        found = self._hooks.get(level.present)
         if found is None:
-            active = [one for one in self.mechanics if there[one.index]]
-            found = self._hooks[there] = {
-                name: [one for one in active if getattr(type(one), name) is not getattr(Mechanic, name)]
-                for name in HOOKS
-            }
+            active = [one for one in self.mechanics if level.present[one.index]]
+            found = self._hooks[level.present] = Hooks(
+                *(
+                    tuple(one for one in active if getattr(type(one), name) is not getattr(Mechanic, name))
+                    for name in (spot.name for spot in fields(Hooks))
+                )
+            )
         return found
 
     def candidates(self, level: Level) -> list[Action]:

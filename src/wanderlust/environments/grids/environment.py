@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol, Self
 
 from wanderlust.environment import Environment, Episode, Limits
+from wanderlust.environments.grids.baselines import read_baselines
 from wanderlust.environments.grids.cells import CLICK, DOWN, FRAME, INTERACT, LEFT, RESET, RIGHT, UNDO, UP
 from wanderlust.environments.grids.drawing import pixel_of, png
 from wanderlust.environments.grids.game import GameState, GridAction, GridSession, Observation
@@ -18,9 +20,10 @@ from wanderlust.environments.grids.generation import LEVELS, GridGame, game_keys
 from wanderlust.environments.grids.players import PLAYERS, GridPlayer
 from wanderlust.environments.grids.score import game_score
 from wanderlust.environments.grids.view import describe, describe_change
-from wanderlust.errors import UsageError, one_line
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
-from wanderlust.rubrics.rubric import Rubric, metric
+from wanderlust.rubrics.rubric import RewardResult, Rubric, metric
+from wanderlust.tasks.private import read_secret
 from wanderlust.types import IMAGE_MARK, Completion, Message, Policy, Task, Tool, assistant, system, user
 
 NAMES = {RESET: "reset", UP: "up", DOWN: "down", LEFT: "left", RIGHT: "right", INTERACT: "act", UNDO: "undo"}
@@ -58,9 +61,19 @@ def action_text(action: GridAction) -> str:
     return f"click {action.x} {action.y}" if action.number == CLICK else NAMES[action.number]
 
 
-def score(state: Mapping[str, Any]) -> float:
-    """The official score of the game as a share of 1."""
-    return float(state["score"]) / 100
+def score(state: Mapping[str, Any]) -> RewardResult:
+    """The official score of the game as a share of 1.
+
+    Metrics: actions of the shortest solutions (the ceiling) and of the baseline, in all levels that are played; the
+    score with the shortest solutions as baseline; and the share of levels whose baseline is a person's.
+    """
+    optimum, baseline = state.get("optimum", ()), state["baseline"]
+    human = state.get("human_levels", len(baseline))
+    metrics = {"baseline_actions": float(sum(baseline)), "human_levels": human / len(baseline)}
+    if optimum:
+        metrics["optimum_actions"] = float(sum(optimum))
+        metrics["against_optimum"] = game_score(state["level_actions"], optimum) / 100
+    return RewardResult(value=float(state["score"]) / 100, metrics=metrics)
 
 
 def completion(state: Mapping[str, Any]) -> float:
@@ -78,11 +91,113 @@ def unread(state: Mapping[str, Any]) -> float:
     return float(state["unread"])
 
 
+class PlayedGame(Protocol):
+    """A game as an episode plays it, in this process or in another one."""
+
+    @property
+    def level_actions(self) -> list[int]:
+        """Actions of each solved level."""
+        ...
+
+    @property
+    def actions(self) -> int:
+        """All of them."""
+        ...
+
+    async def begin(self) -> Observation:
+        """Show the first level."""
+        ...
+
+    async def perform(self, action: GridAction) -> Observation:
+        """Take an action."""
+        ...
+
+    def waste(self) -> None:
+        """Count an action that could not be read, or came after a lost level."""
+        ...
+
+
+class OwnGame:
+    """A game of ours as an episode plays it: only levels are reset."""
+
+    def __init__(self, game: GridGame):
+        self._session = GridSession(game, level_resets=True)
+        self.waste = self._session.waste
+
+    @property
+    def level_actions(self) -> list[int]:
+        """Actions of each solved level."""
+        return self._session.level_actions
+
+    @property
+    def actions(self) -> int:
+        """All of them."""
+        return self._session.actions
+
+    async def begin(self) -> Observation:
+        """Show the first level."""
+        return self._session.begin()
+
+    async def perform(self, action: GridAction) -> Observation:
+        """Take an action."""
+        return self._session.perform(action)
+
+
+async def play_game(
+    episode: Episode, game: PlayedGame, *, baseline: Sequence[int], view: str, opening: Sequence[str] = ()
+) -> None:
+    """Play until all levels of the baseline are solved, or one of them has taken too many actions.
+
+    Answers of `opening` are taken before the player is asked for one. The state has what the score needs.
+    """
+    state, levels, answers = episode.state, len(baseline), iter(opening)
+    state.update(levels=levels, unread=0, baseline=list(baseline), level_actions=[], actions=0, score=0.0)
+    seen = await game.begin()
+    rules = rules_text(seen.available_actions, levels)
+    head: tuple[Message, ...] = (system(rules),)
+    observation = screen_message(seen, f"level 1; {describe(seen.frame)}", view)
+    try:
+        while not _over(game, baseline):
+            answer = next(answers, None)
+            if answer is None:
+                answer, head = (await episode.agent.act(*head, observation)).content, ()
+            action, before = read_action(answer), seen
+            if action is None:
+                state["unread"] += 1
+                game.waste()
+                observation = user(f"no action was read. {rules}")
+                continue
+            if seen.state is GameState.GAME_OVER and action.number != RESET:
+                game.waste()
+            seen = await game.perform(action)
+            observation = screen_message(seen, answer_text(before, seen), view)
+    finally:
+        done = game.level_actions[:levels]
+        state.update(level_actions=done, actions=game.actions, score=game_score(done, baseline))
+
+
+def _over(game: PlayedGame, baseline: Sequence[int]) -> bool:
+    solved = len(game.level_actions)
+    if solved >= len(baseline):
+        return True
+    most = max(MIN_LEVEL_ACTIONS, MAX_ACTIONS_FACTOR * baseline[solved])
+    return game.actions - sum(game.level_actions) >= most
+
+
+def screen_message(seen: Observation, text: str, view: str) -> Message:
+    """What is seen: as text, as an image, or both."""
+    if view == "text":
+        return user(text)
+    link = f"data:image/png;base64,{b64encode(png(seen.frame)).decode()}"
+    words = f"{text}\n{IMAGE_MARK}" if view == "both" else IMAGE_MARK
+    return Message("user", words, images=(link,))
+
+
 class FramePolicy:
     """A player of frames as a policy: it plays a session of its own, which goes as that of the episode does."""
 
     def __init__(self, player: GridPlayer, game: GridGame):
-        self._player, self._session = player, GridSession(game)
+        self._player, self._session = player, GridSession(game, level_resets=True)
         self._seen = self._session.begin()
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
@@ -96,15 +211,17 @@ class Grids(Environment):
     """Interactive games of 64 x 64 pixels in 16 colours: find out the rules, with few actions.
 
     A task is a game of six levels. `eval` has mechanics that `train` never has. With a secret the games of `eval` are
-    others, which nobody can make without it. A level may take five times the actions of its shortest solution, and 40
-    at any rate. The reward is the score of ARC-AGI-3 with the shortest solutions as baselines; `completion` is a metric
-    beside it.
+    others, which nobody can make without it. A level may take five times the actions of its baseline, and 40 at any
+    rate. The reward is the score of ARC-AGI-3, with the shortest solutions as baselines unless `baselines` has those of
+    people; `completion` is a metric beside it.
 
     Args:
         levels: Levels of a game that are played.
         view: `text` for objects and changes, `image` for a PNG of each frame, or `both`.
         secret: A file with the owner's secret text. Runs record its name, and never what is in it.
         games: Games of a split; 0 takes its own number.
+        baselines: A run of people's first plays, or a JSON file of such baselines; the shortest solutions stand in
+            where it has none.
 
     Example:
         >>> env = Grids()
@@ -117,13 +234,18 @@ class Grids(Environment):
     rubric = Rubric(score, metric(completion), metric(actions), metric(unread))
     group_by = "mechanics"
 
-    def __init__(self, levels: int = LEVELS, view: str = "text", secret: str = "", *, games: int = 0):
+    def __init__(
+        self, levels: int = LEVELS, view: str = "text", secret: str = "", *, games: int = 0, baselines: str = ""
+    ):
         if not 1 <= levels <= LEVELS:
             raise UsageError(f"levels={levels}: a game has 1 to {LEVELS}")
         if view not in VIEWS:
             raise UsageError(f"there is no view {view!r}: one of {', '.join(VIEWS)}")
         self.levels, self.view, self.games = levels, view, games
-        self._secret = _read_secret(Path(secret)) if secret else ""
+        self._secret = read_secret(Path(secret)) if secret else ""
+        self._human = read_baselines(Path(baselines)) if baselines else {}
+        self.opening: tuple[str, ...] = ()
+        """Answers after which its episodes begin."""
         self.players = {name: partial(_policy_of, make) for name, make in PLAYERS.items()}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
@@ -147,47 +269,25 @@ class Grids(Environment):
                 lines.append(action_text(GridAction(number=action.number, x=x, y=y)))
         return Scripted(lines)
 
+    def continued(self, answers: Sequence[str]) -> Self:
+        """The environment whose episodes begin after these answers, which count."""
+        twin = copy(self)
+        twin.opening = tuple(answers)
+        return twin
+
+    def baseline(self, game: GridGame) -> tuple[list[int], int]:
+        """The actions of each level that is played that a score is measured by, and how many are a person's."""
+        human = self._human.get(game.key, [])[: self.levels]
+        return [*human, *game.optimum[len(human) : self.levels]], len(human)
+
     async def run(self, episode: Episode) -> None:
         """One game, until its levels are solved or one of them has taken too many actions."""
-        game, state = self.game(episode.task), episode.state
-        session = GridSession(game)
-        most = [max(MIN_LEVEL_ACTIONS, MAX_ACTIONS_FACTOR * least) for least in game.optimum]
-        state.update(game=game.key, levels=self.levels, unread=0, optimum=list(game.optimum[: self.levels]))
-        seen = session.begin()
-        observation = [system(rules_text(game, self.levels)), self._message(seen, f"level 1; {describe(seen.frame)}")]
-        try:
-            while len(session.level_actions) < self.levels and session.open_actions < most[session.number]:
-                action = read_action((await episode.agent.act(*observation)).content)
-                before = seen
-                if action is None:
-                    state["unread"] += 1
-                    session.waste()
-                    observation = [user(f"no action was read. {rules_text(game, self.levels)}")]
-                else:
-                    seen = session.perform(action)
-                    observation = [self._message(seen, answer_text(before, seen))]
-        finally:
-            done = session.level_actions[: self.levels]
-            state.update(level_actions=done, actions=session.actions)
-            state["score"] = game_score(done, game.optimum[: self.levels])
-
-    def _message(self, seen: Observation, text: str) -> Message:
-        """What is seen, as this environment shows it."""
-        if self.view == "text":
-            return user(text)
-        link = f"data:image/png;base64,{b64encode(png(seen.frame)).decode()}"
-        words = f"{text}\n{IMAGE_MARK}" if self.view == "both" else IMAGE_MARK
-        return Message("user", words, images=(link,))
-
-
-def _read_secret(file: Path) -> str:
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"the secret {file} cannot be read: {one_line(str(error))}") from None
-    if not text:
-        raise UsageError(f"the secret {file} is empty: write a line of random text into it")
-    return text
+        game = self.game(episode.task)
+        baseline, human = self.baseline(game)
+        episode.state.update(game=game.key, optimum=list(game.optimum[: self.levels]), human_levels=human)
+        if self.opening:
+            episode.state["opening"] = list(self.opening)
+        await play_game(episode, OwnGame(game), baseline=baseline, view=self.view, opening=self.opening)
 
 
 def _policy_of(make: Callable[[Random], GridPlayer]) -> Policy:
@@ -199,9 +299,9 @@ def _policy_of(make: Callable[[Random], GridPlayer]) -> Policy:
     return PerRolloutPolicy(begin)
 
 
-def rules_text(game: GridGame, levels: int) -> str:
+def rules_text(available_actions: Sequence[int], levels: int) -> str:
     """What a player is told: the actions, and nothing of what they do."""
-    names = ["click x y" if number == CLICK else NAMES[number] for number in (*game.actions, RESET)]
+    names = ["click x y" if number == CLICK else NAMES[number] for number in (*available_actions, RESET)]
     return RULES.format(levels=levels, actions=", ".join(names))
 
 

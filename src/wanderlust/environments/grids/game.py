@@ -62,20 +62,23 @@ def draw(rules: Rules, level: Level, state: State) -> Frame:
 
 
 class GridSession:
-    """One play of a game.
+    """One play of a game, with the counts of the official engine's scorecard.
 
-    A reset begins the level anew, or the whole game where no action has been taken in the level, or the game is won.
-    After a lost level only a reset does anything. Every action counts, resets among them.
+    A reset begins the level anew. Where no action has been taken in the level it begins the whole game as a new play,
+    unless `level_resets` holds, as in official competitions; so it does after a won game. After a lost level only a
+    reset does anything, and nothing else counts. Every other action counts, resets of a level among them.
     """
 
-    def __init__(self, game: GridGame):
-        self.game, self.rules = game, game.rules
+    def __init__(self, game: GridGame, *, level_resets: bool = False):
+        self.game, self.rules, self.level_resets = game, game.rules, level_resets
         self.state, self.number = GameState.NOT_PLAYED, 0
         self.level_actions: list[int] = []
         """Actions of each solved level, lost tries included."""
         self.actions = 0
         """All of them."""
         self._states: list[State] = []
+        self._taken = 0
+        """Actions since the level was begun or reset."""
         self._frames: dict[State, Frame] = {}
 
     @property
@@ -97,18 +100,19 @@ class GridSession:
         """Take an action. One that the game lacks changes nothing, and counts."""
         if self.state is GameState.NOT_PLAYED:
             raise UsageError("the game has not begun: call begin")
-        self.actions += 1
         if action.number == RESET:
             self._reset()
-        elif self.state is GameState.NOT_FINISHED and action.number in self.game.actions:
-            if action.number == UNDO:
+        elif self.state is GameState.NOT_FINISHED:
+            self.actions += 1
+            self._taken += 1
+            if action.number == UNDO and UNDO in self.game.actions:
                 self._states[1:] = self._states[1:-1]
-            else:
+            elif action.number in self.game.actions:
                 self._step(action)
         return self.observe()
 
     def waste(self) -> None:
-        """Count an action that could not be read."""
+        """Count an action that could not be read, or came after a lost level."""
         self.actions += 1
 
     def observe(self) -> Observation:
@@ -140,14 +144,15 @@ class GridSession:
                 self.state = GameState.WIN
 
     def _reset(self) -> None:
-        if self.state is GameState.WIN or (len(self._states) == 1 and self.state is GameState.NOT_FINISHED):
-            self.level_actions, self.actions = [], 1
+        if self.state is GameState.WIN or (not self._taken and not self.level_resets):
+            self.level_actions, self.actions = [], 0
             self._enter(0)
         else:
+            self.actions += 1
             self._enter(self.number)
 
     def _enter(self, number: int) -> None:
         if number != self.number:
             self._frames.clear()
-        self.number, self.state = number, GameState.NOT_FINISHED
+        self.number, self.state, self._taken = number, GameState.NOT_FINISHED, 0
         self._states = [self.rules.begin(self.level)]

@@ -6,8 +6,6 @@ the mechanics of `eval` and the keys that a secret gives.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,6 +17,7 @@ from wanderlust.environments.grids.cells import UNDO
 from wanderlust.environments.grids.drafts import MAX_WALL_SHARE, Draft
 from wanderlust.environments.grids.search import Solution, TooLarge, shortest_solution
 from wanderlust.errors import UsageError
+from wanderlust.tasks.private import secret_digests
 
 TRAIN_MECHANICS: tuple[type[Mechanic], ...] = (
     *(walking.Gems, walking.Keys, walking.Crates, walking.Ice, walking.Plates, walking.Energy, walking.Portals),
@@ -90,8 +89,7 @@ def game_keys(split: str, count: int, *, secret: str = "") -> list[str]:
         return [f"{split}-{n}" for n in range(count)]
     if not secret:
         raise UsageError("private games need a secret")
-    digests = (hmac.new(secret.encode(), f"grids/{n}".encode(), hashlib.sha256).hexdigest() for n in range(count))
-    return [f"private-{digest[:24]}" for digest in digests]
+    return [f"private-{digest[:24]}" for digest in secret_digests(secret, "grids", count)]
 
 
 @lru_cache(maxsize=4096)
@@ -139,6 +137,8 @@ def _make_level(key: str, mechanics: tuple[str, ...], number: int) -> tuple[Leve
             continue
         least = max(1, low - attempt // 100)
         try:
+            if _plainly_unsolvable(rules, level, MAX_ACTIONS[number]):
+                continue
             solution = shortest_solution(rules, level, max_actions=MAX_ACTIONS[number])
             if solution is None or len(solution.actions) < least:
                 continue
@@ -168,6 +168,20 @@ def _draw_level(rng: Random, rules: Rules, *, active: Sequence[str], difficulty:
     if any(placed[one.index] is None for one in kinds):
         return None
     return Level(size=draft.size, walls=frozenset(draft.walls), start=start, exit=exit_cell, placed=placed)
+
+
+def _plainly_unsolvable(rules: Rules, level: Level, max_actions: int) -> bool:
+    """Whether a short look shows that a level has no solution of so many actions; most boards without one are seen."""
+    present = [(one, placed) for one, placed in zip(rules.mechanics, level.placed, strict=True) if placed is not None]
+    if any(one.hopeless(level, placed) for one, placed in present):
+        return True
+    if not any(one.bystander for one, _ in present):
+        return False
+    rest = tuple(None if one.bystander else level.placed[one.index] for one in rules.mechanics)
+    try:
+        return shortest_solution(rules, replace(level, placed=rest), max_actions=max_actions) is None
+    except TooLarge:
+        return False
 
 
 def _all_matter(rules: Rules, level: Level, length: int) -> bool:

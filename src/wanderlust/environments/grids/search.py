@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wanderlust.environments.grids.board import Action, Level, Outcome, Rules, State
+from wanderlust.environments.grids.board import LOST, SOLVED, Action, GridTurn, Level, Rules, State
+from wanderlust.environments.grids.cells import RIGHT
 
 MAX_STATES = 2500
 """States that a search visits before it gives up."""
@@ -32,18 +33,22 @@ def shortest_solution(
 
     Raises TooLarge where `max_states` do not settle it.
     """
-    first, candidates = rules.begin(level), rules.candidates(level)
+    first, candidates, turn = rules.begin(level), rules.candidates(level), GridTurn(level, rules.hooks(level))
+    still = not turn.hooks.settle and not turn.hooks.translate
     came: dict[State, tuple[State, Action] | None] = {first: None}
     frontier = [first]
     for _ in range(max_actions):
         reached = []
         for state in frontier:
+            ways = level.ways[state.avatar]
             for action in candidates:
-                following, outcome = rules.step(level, state, action)
-                if outcome is Outcome.LOST or following in came:
+                if still and action[0] <= RIGHT and ways[action[0]] < 0:
+                    continue  # at a wall nothing changes
+                following, outcome = rules.advance(turn, state, action)
+                if following in came or outcome is LOST:
                     continue
                 came[following] = (state, action)
-                if outcome is Outcome.SOLVED:
+                if outcome is SOLVED:
                     return Solution(actions=_path(came, following), states=len(came))
                 reached.append(following)
             if len(came) > max_states:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 from wanderlust.environments.grids.board import GridTurn, Level, Mechanic, Rules
@@ -32,12 +33,15 @@ GATE_COLORS = (ORANGE, MAGENTA)
 PIGMENTS = (RED, YELLOW, BLACK)
 MIXTURES = (WHITE, RED, YELLOW, ORANGE, BLACK, MAROON, SLATE, PURPLE)
 """Colours of all mixtures of PIGMENTS, by their bits; WHITE is none."""
+MIRRORED = (0, UP, DOWN, RIGHT, LEFT)
+"""By direction, that of the mirrored twin."""
 
 
 class Gems(Mechanic):
     """All gems must be picked up."""
 
     name = "gems"
+    bystander = True
 
     def place(self, draft: Draft) -> Any:
         return draft.take_several(max(2, draft.difficulty)) or None
@@ -233,11 +237,30 @@ class Crates(Mechanic):
     def satisfied(self, level: Level, part: Any) -> bool:
         return bool(part.issuperset(level.placed[self.index][1]))
 
+    def hopeless(self, level: Level, placed: Any) -> bool:
+        crates, marks = placed
+        within_reach = {crate: _pushable_to(level, crate) for crate in crates}
+        pairs = (zip(crates, one, strict=True) for one in permutations(marks))
+        return not any(all(mark in within_reach[crate] for crate, mark in one) for one in pairs)
+
     def draw(self, canvas: Canvas, placed: Any, part: Any) -> None:
         for cell in placed[1]:
             canvas.ring(cell, MAROON)
         for cell in sorted(part):
             canvas.fill(cell, ORANGE, inset=1)
+
+
+def _pushable_to(level: Level, crate: int) -> set[int]:
+    """Cells to which a crate can be pushed if nothing else stood in the way, and the avatar were anywhere."""
+    found, edge = {crate}, [crate]
+    while edge:
+        ways = level.ways[edge.pop()]
+        for ahead, behind in (ways[UP], ways[DOWN]), (ways[LEFT], ways[RIGHT]):
+            if ahead >= 0 and behind >= 0:
+                new = {ahead, behind} - found - {level.exit}
+                found |= new
+                edge += new
+    return found
 
 
 class Ice(Mechanic):
@@ -347,6 +370,7 @@ class Energy(Mechanic):
     """Every action costs energy; without any the level is lost. Cells refill it once. Part: energy, bits of cells."""
 
     name = "energy"
+    bystander = True
     max_size = 7
 
     def place(self, draft: Draft) -> Any:
@@ -379,6 +403,7 @@ class Patrols(Mechanic):
     """Guards walk to and fro, a cell an action; to meet one loses the level. Part: actions taken, by the period."""
 
     name = "patrols"
+    bystander = True
     max_size = 8
 
     def place(self, draft: Draft) -> Any:
@@ -431,6 +456,7 @@ class Twins(Mechanic):
     """A second avatar moves in the mirror; both must stand on their exits. Part: its cell."""
 
     name = "twins"
+    bystander = True
     max_size = 7
 
     def place(self, draft: Draft) -> Any:
@@ -441,10 +467,10 @@ class Twins(Mechanic):
         return placed[0]
 
     def settle(self, turn: GridTurn, rules: Rules) -> None:
-        direction = {LEFT: RIGHT, RIGHT: LEFT}.get(turn.direction, turn.direction)
-        target = turn.level.beside(turn.parts[self.index], direction) if direction else -1
-        if rules.free(turn, target) and target != turn.avatar:
-            turn.parts[self.index] = target
+        if turn.direction:
+            target = turn.level.ways[turn.parts[self.index]][MIRRORED[turn.direction]]
+            if target >= 0 and target != turn.avatar and rules.free(turn, target):
+                turn.parts[self.index] = target
 
     def satisfied(self, level: Level, part: Any) -> bool:
         return bool(part == level.placed[self.index][1])
