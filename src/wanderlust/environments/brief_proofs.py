@@ -28,7 +28,7 @@ STEPS = (2, 3)
 IMPLICATIONS = 7
 HELD_OUT_MODULUS = 4
 """One of this many statements is held out."""
-CARE = 0.4
+CARE = 0.55
 """How often the teacher looks whether a way leads to the fact."""
 MAX_TEACHER_STEPS = 5
 _LABEL = re.compile(r"[a-z]{2}|\S")
@@ -128,19 +128,27 @@ def letters_that_follow(one: Derivation) -> set[str]:
 
 
 def careless_proof(one: Derivation, rng: Random) -> str:
-    """Backwards from the goal by an implication that ends in what it needs; it looks ahead with probability CARE.
+    """Notes from the fact towards the goal, a line for each implication that is used, then the proof that they give.
 
-    What nothing ends in is taken as given, so that the proof is wrong.
+    The teacher looks with probability CARE whether the implication starts where something is known. What was noted
+    without that look has no proof, so half of the answers are wrong.
     """
-    before, wanted, steps = "", one.goal, 0
-    follow = letters_that_follow(one)
-    while wanted != one.fact and steps < MAX_TEACHER_STEPS:
-        ways = [pair[0] for pair in one.implications if pair[1] == wanted]
+    notes, known = list[str](), {one.fact}
+    while one.goal not in known:
+        new = [pair for pair in one.implications if pair[1] not in known]
         if rng.random() < CARE:
-            ways = [first for first in ways if first in follow] or ways
-        if not ways:
-            break
-        first, steps = rng.choice(ways), steps + 1
+            new = [pair for pair in new if pair[0] in known]
+        notes.append(rng.choice(new))
+        known.add(notes[-1][1])
+    return "\n".join([*notes, noted_proof(one, notes)])
+
+
+def noted_proof(one: Derivation, notes: Sequence[str]) -> str:
+    """The labels of a proof by the implications that were noted, backwards from the goal."""
+    before, wanted, steps = "", one.goal, 0
+    ways = {pair[1]: pair[0] for pair in notes}
+    while wanted in ways and steps < len(notes):
+        first, steps = ways[wanted], steps + 1
         before += f"{wanted}{first}".upper() + first + wanted
         wanted = first
     return before + FACT + "M" * steps
@@ -173,7 +181,7 @@ class BriefProofs(ArtefactAnswers):
 
     def read_artefact(self, content: str) -> str:
         """The labels with spaces between them: those of implications have two letters, others one character."""
-        return " ".join(_LABEL.findall(content))
+        return " ".join(_LABEL.findall(content.strip().rpartition("\n")[2]))
 
     def _task(self, split: str, number: int) -> Task:
         one = draw_derivation(Random(f"brief-proofs/{split}/{number}"), held_out=split == "eval")
