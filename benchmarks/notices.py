@@ -170,7 +170,7 @@ def tick_duty(rng: Random) -> tuple[tuple[Message, ...], str]:
 
 
 DUTIES = {"notice": notice_duty, "synthesis": synthesis_duty, "rubric": rubric_duty, "tick": tick_duty}
-ROUND = ("tick", "notice", "tick", "synthesis", "tick", "rubric")
+ROUND = ("tick", "notice", "tick", "synthesis", "tick", "tick", "notice", "tick", "rubric", "tick")
 """Duties in the order of tasks."""
 
 

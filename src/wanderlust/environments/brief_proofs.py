@@ -1,8 +1,8 @@
 """Short proofs in Metamath that a small model learns from the checker alone: which implications lead to the goal.
 
 A statement has a few hypotheses, a letter or an implication between two letters each, and a goal, a letter. Modus
-ponens is the only rule. Most hypotheses lead nowhere, so a proof has to be planned before its first label is written.
-The checker of Metamath decides. A quarter of all statements is held out: none of them occurs in training.
+ponens is the only rule. Most hypotheses lead nowhere, so a proof is planned in notes before its first label is written.
+The checker of Metamath decides about the proof alone. A quarter of all statements is held out: none of them occurs in training.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ IMPLICATIONS = 7
 HELD_OUT_MODULUS = 4
 """One of this many statements is held out."""
 CARE = 0.55
-"""How often the teacher looks whether a way leads to the fact."""
-MAX_TEACHER_STEPS = 5
+"""How often the teacher looks whether an implication can be used."""
 _LABEL = re.compile(r"[a-z]{2}|\S")
 
 AXIOMS = "\n".join(
@@ -119,19 +118,11 @@ def shortest_proof(one: Derivation) -> str:
     return proofs[one.goal]
 
 
-def letters_that_follow(one: Derivation) -> set[str]:
-    """The letters that have a proof."""
-    known = {one.fact}
-    for _ in one.implications:
-        known |= {pair[1] for pair in one.implications if pair[0] in known}
-    return known
-
-
 def careless_proof(one: Derivation, rng: Random) -> str:
     """Notes from the fact towards the goal, a line for each implication that is used, then the proof that they give.
 
-    The teacher looks with probability CARE whether the implication starts where something is known. What was noted
-    without that look has no proof, so half of the answers are wrong.
+    The teacher looks with probability CARE whether the implication starts from a letter that is known. A proof by one
+    that was noted without looking may be wrong.
     """
     notes, known = list[str](), {one.fact}
     while one.goal not in known:
@@ -157,8 +148,9 @@ def noted_proof(one: Derivation, notes: Sequence[str]) -> str:
 class BriefProofs(ArtefactAnswers):
     """Prove a letter from a fact and seven implications; the reward is 1 for a proof that the checker accepts, else 0.
 
-    An answer has the labels of the proof without spaces. `teacher` goes backwards from the goal by an implication that
-    ends in what it needs, and seldom looks whether that leads anywhere: half of its proofs are wrong.
+    An answer ends with a line that has the labels of the proof without spaces. Lines before it are notes, which nobody
+    checks. `teacher` notes implications from the fact on, and seldom looks whether they can be used yet: half of its
+    proofs are wrong.
     """
 
     origin = "brief-proofs"
@@ -180,7 +172,7 @@ class BriefProofs(ArtefactAnswers):
         return [self._task(split, number) for number in range(count)]
 
     def read_artefact(self, content: str) -> str:
-        """The labels with spaces between them: those of implications have two letters, others one character."""
+        """The last line's labels with spaces between them: an implication's has two letters, others one character."""
         return " ".join(_LABEL.findall(content.strip().rpartition("\n")[2]))
 
     def _task(self, split: str, number: int) -> Task:
