@@ -229,7 +229,8 @@ class Checklist:
         if self.votes < 1:
             raise UsageError(f"{self.name!r} needs at least one vote")
         self._judge = self.judge if isinstance(self.judge, ChoiceJudge) else self._asking(self.judge)
-        self._writer = self.writer and rubric_client(self.writer, self.options, bounds=criteria_bounds(self.writer))
+        writer = self.writer
+        self._writer = None if writer is None else rubric_client(writer, self.options, bounds=criteria_bounds(writer))
         if isinstance(self.judge, ChoiceJudge) and (self.how != "each" or self.votes > 1):
             raise UsageError(f"{self.name!r} has a judge by log-probabilities: it ticks each criterion once")
 

@@ -67,7 +67,7 @@ def written_rubric_reward(config: TrainConfig, policy: LocalPolicy) -> Checklist
     """
     writer = policy.with_sampling(SamplingOptions(temperature=0.0, max_tokens=MAX_SYNTHESIS_TOKENS))
     judge = label_judge(config) or policy
-    if isinstance(judge, SupportsChoices):
+    if not isinstance(judge, ChoiceJudge) and isinstance(judge, SupportsChoices):
         judge = ChoiceJudge(judge, CHOICE_CRITERION_TEMPLATE, name="criterion")
     checklist = Checklist(judge=judge, dropout=config.label_dropout, model=config.label_judge or "anchor")
     return ChecklistReward(writer=writer, checklist=checklist)
