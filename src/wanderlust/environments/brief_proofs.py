@@ -2,7 +2,8 @@
 
 A statement has a few hypotheses, a letter or an implication between two letters each, and a goal, a letter. Modus
 ponens is the only rule. Most hypotheses lead nowhere, so a proof is planned in notes before its first label is written.
-The checker of Metamath decides about the proof alone. A quarter of all statements is held out: none of them occurs in training.
+The checker of Metamath decides about the proof alone. A quarter of all statements is held out: none of them occurs in
+training.
 """
 
 from __future__ import annotations
