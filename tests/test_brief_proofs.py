@@ -18,6 +18,7 @@ from wanderlust.environments.brief_proofs import (
     careless_proof,
     draw_derivation,
     is_held_out_derivation,
+    noted_proof,
     read_derivation,
     shortest_proof,
 )
@@ -126,15 +127,26 @@ def test_wrong_proofs_earn_nothing_and_have_a_reason(answer, reason):
     assert reason in result.state["feedback"]
 
 
-def test_the_teacher_seldom_looks_ahead():
-    proofs = {careless_proof(ONE, Random(number)) for number in range(20)}
-    assert proofs == {PROOF, "CDdc1M"}
+def test_notes_before_a_proof_are_not_checked():
+    for notes in ("ab\nbc", "bc", "zz\n\n1"):
+        result = played(f"{notes}\n{PROOF}\n")
+        assert result.trajectory.score.reward == 1.0
+        assert result.state["artefact"]["artefact"] == "C B bc B A ab 1 M M"
+    assert played(f"{PROOF}\n1").trajectory.score.reward == 0.0
+
+
+def test_the_teacher_notes_what_it_uses_and_is_often_wrong():
+    assert noted_proof(ONE, ["ab", "bc"]) == PROOF
+    assert noted_proof(ONE, ["dc"]) == "CDdc1M"
+    assert noted_proof(replace(ONE, goal="d"), ["ab"]) == "1"
+    answers = {careless_proof(ONE, Random(number)) for number in range(40)}
+    assert {f"ab\nbc\n{PROOF}", "bc\nCBbc1M", "dc\nCDdc1M"} <= answers
     env = BriefProofs(size=200, eval_size=1)
     rng = Random(0)
     right = 0
     for task in env.tasks():
-        proof = careless_proof(read_derivation(task.prompt[0].content), rng)
-        right += CHECKER.check(Statement(**task.info["statement"]), env.read_artefact(proof)).valid
+        answer = careless_proof(read_derivation(task.prompt[0].content), rng)
+        right += CHECKER.check(Statement(**task.info["statement"]), env.read_artefact(answer)).valid
     assert 0.4 < right / 200 < 0.6
 
 

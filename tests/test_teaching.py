@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,25 @@ import torch
 from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import EnvironmentFailure, UsageError
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.choice_judge import ChoiceJudge
+from wanderlust.rubrics.generated import (
+    CHOICE_CRITERION_TEMPLATE,
+    HELD_CRITERIA,
+    HELD_CRITERION_CHARS,
+    MIN_CRITERIA,
+    write_rubric,
+)
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.reader import RunReader
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.loop import UnscoredRolloutsWarning
+from wanderlust.training.label_free_rewards import written_rubric_reward
+from wanderlust.training.loop import NoSignalWarning, UnscoredRolloutsWarning
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.setup import validate_config
@@ -54,7 +67,7 @@ class Picky(Digits):
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint") / "fresh"
     tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
-    shape = ModelShape(width=32, layers=1, heads=2, inner=64, positions=512)
+    shape = ModelShape(width=32, layers=1, heads=2, inner=64, positions=4096)
     save_pretrained(folder, fresh_model(tokenizer, shape, seed=0), tokenizer)
     return folder
 
@@ -138,18 +151,71 @@ def test_judgements_that_fail_are_counted_said_once_and_no_zero(checkpoint: Path
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.UnscoredRolloutsWarning")
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_a_run_in_which_no_judgement_succeeds_ends_with_the_reason(checkpoint: Path, tmp_path: Path) -> None:
-    settings = config(checkpoint, "majority", label_reward="rubric", label_judge=f"{__name__}:strict", steps=1)
-    with pytest.raises(EnvironmentFailure, match="all 16 rollouts failed: RubricFailure"):
-        trained(settings, tmp_path / "run")
+    settings = config(checkpoint, "majority", label_reward="rubric", label_judge=f"{__name__}:silent")
+    with pytest.raises(EnvironmentFailure, match="all 4 rollouts failed: RubricFailure"):
+        trained(settings.replace(steps=1, tasks_per_step=1), tmp_path / "run")
 
 
-def strict(messages: Any, rng: Any) -> str:
-    return '{"score": 1}'
+def silent(messages: Any, rng: Any) -> str:
+    return "no verdict"
+
+
+def test_the_start_of_a_policy_writes_criteria_under_a_schema_and_ticks_them(checkpoint: Path, tmp_path: Path) -> None:
+    settings = config(checkpoint, "synthesis", label_reward="rubric", steps=1, tasks_per_step=1, max_tokens=4)
+    with pytest.warns(NoSignalWarning):  # weights that are random tick nothing
+        _, reader = trained(settings, tmp_path / "run")
+    with reader:
+        (group,) = reader.groups("rl", 0)
+        assert reader.metrics("rl", "rollouts_failed") == [(0, 0.0)]
+    scores = [t.score for rollout in group.rollouts for t in rollout.trajectories]
+    for score in filter(None, scores):
+        count = len(
+            re.findall(r"^\[[x ]\] [a-z]+: .*? \(Yes \d\.\d\d, No \d\.\d\d\)$", score.notes["label_free"], re.M | re.S)
+        )
+        assert MIN_CRITERIA <= count <= HELD_CRITERIA
+        assert score.metrics["label_free/calls"] == count + 1 / 4  # the writer's call is shared by four
+        assert score.metrics["label_free/completion_tokens"] > 0
+        assert 0 < score.metrics["label_free/mass"] < 1
+
+
+def test_a_writer_that_is_held_writes_as_many_criteria_as_asked_for(checkpoint: Path) -> None:
+    sampling = SamplingOptions(max_tokens=1000)
+    writer = LocalPolicy.of(*load_pretrained(checkpoint), sampling, seed=1)
+    rubric = asyncio.run(write_rubric(writer, reference="4", min_criteria=2, max_criteria=3))
+    assert 2 <= len(rubric) <= 3
+    assert all(len(one.text) <= HELD_CRITERION_CHARS for one in rubric)
+
+
+class Sure:
+    async def complete(self, messages: Any, tools: Any = (), *, key: str = "") -> Any:
+        raise AssertionError("asked for words")
+
+    async def choice_logprobs(self, messages: Any, choices: Any) -> list[float]:
+        return [-0.1, -9.0]
+
+
+SURE = ChoiceJudge(Sure(), CHOICE_CRITERION_TEMPLATE)
+
+
+def test_a_judge_is_a_checkpoint_a_policy_or_a_judge_by_log_probabilities(checkpoint: Path) -> None:
+    policy = LocalPolicy.of(*load_pretrained(checkpoint), SamplingOptions())
+
+    def judge_of(name: str) -> Any:
+        return written_rubric_reward(config(checkpoint, "synthesis", label_judge=name), policy).checklist.judge
+
+    assert judge_of("").policy is policy
+    assert isinstance(judge_of(str(checkpoint)).policy, LocalPolicy)
+    assert judge_of(str(checkpoint)).policy is not policy
+    assert judge_of(f"{__name__}:SURE") is SURE
+    assert isinstance(judge_of(f"{__name__}:Sure").policy, Sure)
+    assert isinstance(judge_of(f"{__name__}:silent"), Scripted)
 
 
 def test_a_judge_that_there_is_not_is_one_line(checkpoint: Path) -> None:
     with pytest.raises(UsageError, match=r"^[^\n]*nowhere[^\n]*$"):
         validate_config(config(checkpoint, "majority", label_judge="nowhere:judge"))
+    with pytest.raises(UsageError, match=r"^no policy 'nowhere'; [^\n]*a run or checkpoint folder[^\n]*$"):
+        validate_config(config(checkpoint, "majority", label_judge="nowhere"))
     with pytest.raises(UsageError, match="not both"):
         validate_config(config(checkpoint, "majority", teacher=str(checkpoint)))
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import fsum
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from wanderlust.errors import RubricFailure, UsageError, one_line
-from wanderlust.policies.base import derive_key
+from wanderlust.policies.base import SupportsChoices, derive_key
 from wanderlust.rubrics.choice_judge import CHOICE_METRICS, ChoiceJudge
 from wanderlust.rubrics.judge import Judge, JudgeOptions
 from wanderlust.rubrics.label_free import ExtractAnswer, Reference
@@ -40,6 +40,10 @@ MIN_CRITERIA, MAX_CRITERIA = 5, 20
 """Criteria of a rubric."""
 MAX_RUBRIC_CHARS = 60_000
 """Longest text of a rubric that is accepted."""
+MIN_CRITERION_CHARS, MAX_CRITERION_CHARS = 3, 1_000
+"""Characters of a criterion that is accepted."""
+HELD_CRITERIA, HELD_CRITERION_CHARS = 8, 160
+"""Most criteria, and longest of them, of a writer that is held to a grammar: a small one may else never end."""
 
 WRITER_INSTRUCTIONS = """You write a rubric by which answers to one question are graded. \
 Each criterion is one question about an answer that can be answered with yes or no and nothing else; \
@@ -89,7 +93,7 @@ class Criterion:
 
 
 class _WrittenCriterion(msgspec.Struct, forbid_unknown_fields=True):
-    criterion: Annotated[str, msgspec.Meta(min_length=3, max_length=1_000)]
+    criterion: Annotated[str, msgspec.Meta(min_length=MIN_CRITERION_CHARS, max_length=MAX_CRITERION_CHARS)]
     importance: Importance = "essential"
 
 
@@ -99,11 +103,18 @@ class _WrittenRubric(msgspec.Struct, forbid_unknown_fields=True):
     criteria: list[_WrittenCriterion]
 
 
-_CRITERION_SCHEMA = object_schema(
-    {"criterion": {"type": "string"}, "importance": {"type": "string", "enum": [*IMPORTANCE_WEIGHTS]}}
-)
+_IMPORTANCE_SCHEMA = {"type": "string", "enum": [*IMPORTANCE_WEIGHTS]}
+_CRITERION_SCHEMA = object_schema({"criterion": {"type": "string"}, "importance": _IMPORTANCE_SCHEMA})
 RUBRIC_FORMAT = object_format("rubric", {"criteria": {"type": "array", "items": _CRITERION_SCHEMA}})
-"""Sent to a writer whose options ask for a schema."""
+"""Sent to a writer whose options ask for a schema. Providers refuse bounds, so it has none."""
+
+
+def bounded_rubric_format(min_criteria: int, max_criteria: int) -> Mapping[str, Any]:
+    """The format for a writer whose tokens are held to a grammar: as many criteria as are asked for, each short."""
+    text = {"type": "string", "minLength": MIN_CRITERION_CHARS, "maxLength": HELD_CRITERION_CHARS}
+    items = object_schema({"criterion": text, "importance": _IMPORTANCE_SCHEMA})
+    criteria = {"type": "array", "minItems": min_criteria, "maxItems": max_criteria, "items": items}
+    return object_format("rubric", {"criteria": criteria})
 
 
 async def write_rubric(
@@ -120,24 +131,26 @@ async def write_rubric(
     Equal criteria count as one. The writer is asked again when too few different ones are left, or when two differ by
     a `not` alone. Other contradictions score all samples of a group alike, which `LabelFreeReward` counts as `flat`.
     """
-    client = rubric_client(writer, options or JudgeOptions())
     bounds = min_criteria, max_criteria
+    client = rubric_client(writer, options or JudgeOptions(), bounds=bounds)
     return (await _ask_for_rubric(client, question=question, reference=reference, bounds=bounds)).value
 
 
-def rubric_client(
-    writer: Policy, options: JudgeOptions, *, model: str = "", cache: JudgeResponseCache | None = None
-) -> JudgeClient:
-    """Ask the writer for rubrics, each once."""
+def criteria_bounds(writer: Policy) -> tuple[int, int]:
+    """Fewest and most criteria that a writer is asked for."""
+    return MIN_CRITERIA, HELD_CRITERIA if isinstance(writer, SupportsChoices) else MAX_CRITERIA
+
+
+def rubric_client(writer: Policy, options: JudgeOptions, *, bounds: tuple[int, int]) -> JudgeClient:
+    """Ask the writer for rubrics, each once; a checkpoint or `TokenPolicy` is held to as many criteria as `bounds`."""
+    plain = RUBRIC_FORMAT if options.schema else None
     return JudgeClient.of(
         writer,
         name="rubric",
         what="rubric",
-        model=model,
-        cache=cache,
         attempts=options.attempts,
         timeout=options.timeout,
-        response_format=RUBRIC_FORMAT if options.schema else None,
+        response_format=bounded_rubric_format(*bounds) if isinstance(writer, SupportsChoices) else plain,
     )
 
 
@@ -146,7 +159,7 @@ async def _ask_for_rubric(
     *,
     question: str = "",
     reference: str = "",
-    bounds: tuple[int, int] = (MIN_CRITERIA, MAX_CRITERIA),
+    bounds: tuple[int, int],
 ) -> ParsedAnswer[tuple[Criterion, ...]]:
     if not question and not reference:
         raise UsageError("a rubric is written from a question or from a reference: give one")
@@ -216,7 +229,8 @@ class Checklist:
         if self.votes < 1:
             raise UsageError(f"{self.name!r} needs at least one vote")
         self._judge = self.judge if isinstance(self.judge, ChoiceJudge) else self._asking(self.judge)
-        self._writer = None if self.writer is None else rubric_client(self.writer, self.options)
+        writer = self.writer
+        self._writer = None if writer is None else rubric_client(writer, self.options, bounds=criteria_bounds(writer))
         if isinstance(self.judge, ChoiceJudge) and (self.how != "each" or self.votes > 1):
             raise UsageError(f"{self.name!r} has a judge by log-probabilities: it ticks each criterion once")
 
@@ -237,9 +251,9 @@ class Checklist:
         question = "\n".join(f"{message.role}: {message.content}" for message in prompt)
         criteria, spent = tuple(self.criteria), Counter[str]()
         if not criteria:
-            if self._writer is None:
+            if self.writer is None or self._writer is None:
                 raise UsageError(f"{self.name!r} has no criteria: give it some, or a writer that makes them")
-            written = await _ask_for_rubric(self._writer, question=question)
+            written = await _ask_for_rubric(self._writer, question=question, bounds=criteria_bounds(self.writer))
             criteria = written.value
             spent.update(written.usage)
         result = await self._score(self._selected(criteria, [question]), completion)
@@ -321,6 +335,8 @@ def _added(metrics: Mapping[str, float], more: Mapping[str, float]) -> dict[str,
 class ChecklistReward:
     """A `ReferenceToReward`: the writer makes a rubric of the reference; the checklist scores each sample by it.
 
+    A checkpoint that writes is held to the rubric's schema, with 5 to 8 criteria.
+
     Criteria, ticks and costs are recorded; each sample bears its share of what the writing cost.
     """
 
@@ -332,7 +348,9 @@ class ChecklistReward:
     ) -> Sequence[RewardResult]:
         """Score each sample of the group."""
         options = self.checklist.options
-        written = await _ask_for_rubric(rubric_client(self.writer, options), reference=reference.text)
+        bounds = criteria_bounds(self.writer)
+        client = rubric_client(self.writer, options, bounds=bounds)
+        written = await _ask_for_rubric(client, reference=reference.text, bounds=bounds)
         share = options.usage_metrics(written.usage, samples=len(completions))
         results = await self.checklist.results(written.value, completions)
         return [replace(one, metrics=_added(one.metrics, share)) for one in results]

@@ -198,7 +198,7 @@ class TrainConfig:
     label_question: bool = False
     """Whether synthesis sees the question besides the rollouts."""
     label_judge: str = ""
-    """Policy that judges by the rubric, as package.module:Name or file.py:Name. Empty: the initial model."""
+    """Judge by the rubric: module:Name, file.py:Name, a run, a checkpoint, smollm2. Empty: the initial model."""
     label_dropout: float = 0.0
     """Share of the rubric's criteria that is left out at each group."""
 
