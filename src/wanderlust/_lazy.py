@@ -84,7 +84,7 @@ def _member(module: str, name: str, load: Callable[[], ModuleType]) -> Any:
         raise UsageError(f"{module!r} has no {name!r}") from error
 
 
-NAMED_EXTRAS = frozenset({"data"})
+NAMED_EXTRAS = frozenset({"arc", "data"})
 """Extras that the code which needs them names by `needs_extra`; others bring the same packages for more."""
 
 
