@@ -170,6 +170,35 @@ def test_a_reference_becomes_a_rubric_that_ranks_siblings():
     assert (good.metrics["met"], good.metrics["calls"]) == (3.0, 5.5)  # its share of the writing is half a call
 
 
+class OneAtATime:
+    """A policy that refuses a second answer under a key while the first is written, as local models do."""
+
+    def __init__(self):
+        self.busy, self.asked = set(), 0
+
+    async def complete(self, messages, tools=(), *, key=""):
+        assert key not in self.busy, "two answers at once are asked for under one key"
+        self.busy.add(key)
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        self.busy.discard(key)
+        return Completion(message=assistant(json.dumps(RUBRIC)))
+
+
+def test_groups_with_one_reference_wait_for_one_rubric():
+    writer = OneAtATime()
+    deriver = ChecklistReward(writer=writer, checklist=Checklist(judge=Scripted(strict), model="s"))
+    reference = Reference(text="4, so", answer="4", agrees=True)
+
+    async def play():
+        groups = [deriver.rewards(reference, ["4, so", "5"], extract=extract_answer) for _ in range(3)]
+        return await asyncio.gather(*groups)
+
+    values = [[one.value for one in group] for group in asyncio.run(play())]
+    assert values[0] == values[1] == values[2]
+    assert writer.asked == 1
+
+
 def test_estimators_go_by_their_names():
     assert isinstance(build_estimator("majority"), Majority)
     for name, what in (

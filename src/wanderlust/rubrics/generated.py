@@ -342,15 +342,18 @@ class ChecklistReward:
 
     writer: Policy
     checklist: Checklist
+    _client: JudgeClient = field(init=False)
+    """One for all groups: those with an equal reference wait for one rubric."""
+
+    def __post_init__(self) -> None:
+        self._client = rubric_client(self.writer, self.checklist.options, bounds=criteria_bounds(self.writer))
 
     async def rewards(
         self, reference: Reference, completions: Sequence[str], *, extract: ExtractAnswer
     ) -> Sequence[RewardResult]:
         """Score each sample of the group."""
-        options = self.checklist.options
         bounds = criteria_bounds(self.writer)
-        client = rubric_client(self.writer, options, bounds=bounds)
-        written = await _ask_for_rubric(client, reference=reference.text, bounds=bounds)
-        share = options.usage_metrics(written.usage, samples=len(completions))
+        written = await _ask_for_rubric(self._client, reference=reference.text, bounds=bounds)
+        share = self.checklist.options.usage_metrics(written.usage, samples=len(completions))
         results = await self.checklist.results(written.value, completions)
         return [replace(one, metrics=_added(one.metrics, share)) for one in results]
