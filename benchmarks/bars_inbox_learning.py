@@ -119,7 +119,8 @@ def bars() -> Iterator[Bar]:
     with ProcessPoolExecutor(len(SEEDS), mp_context=get_context("spawn")) as pool:
         runs = list(pool.map(learnt, SEEDS))
     results["SmolLM2, prompted"] = model = prompted(env, tasks[:PROMPTED])
-    draw(results | {"SFT": runs[0].before["eval"], "SFT, then RL": runs[0].after["eval"]})
+    stages = {"SFT": runs[0].before, "SFT, then RL": runs[0].preset, "200 steps more": runs[0].after}
+    draw(results | {name: found["eval"] for name, found in stages.items()})
     own = [run.preset["eval"].right - readers[best] for run in runs]
     gains = [run.after["eval"].right - readers[best] for run in runs]
     mean, half = interval(gains)

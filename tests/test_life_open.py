@@ -208,8 +208,8 @@ def test_private_tasks_need_the_secret(tmp_path):
     ids = [[task.id for task in env.tasks("eval")] for env in (mine, again, yours, AssistantLife(["invite"]))]
     assert ids[0] == ids[1]
     assert not {*ids[0]} & {*ids[2]} | {*ids[0]} & {*ids[3]}
-    names = {mine.scenario(task).info["facts"] is not None and mine.scenario(task).start for task in mine.tasks("eval")}
-    assert len(names) > 2, "every size and seed has a universe of its own"
+    starts = {mine.scenario(task).start for task in mine.tasks("eval")}
+    assert len(starts) > 2, "every size and seed has a universe of its own"
     assert rewards(mine, [*mine.tasks("eval")]) == [[1.0, 0.0]] * 6
     assert [task.id for _, task in zip(range(3), mine.tasks(), strict=False)] == [
         task.id for _, task in zip(range(3), AssistantLife(["invite"]).tasks(), strict=False)

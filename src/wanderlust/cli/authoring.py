@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import asyncio
-import keyword
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.new_package import module_of_package, write_package
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, nearest_names, one_line
@@ -278,22 +278,12 @@ def new_command(name: str, /, *, json: JsonFlag = False) -> None:
     name:
         Name of the environment and of the new folder: letters, digits, hyphens and underscores.
     """
-    module, folder = name.replace("-", "_").lower(), Path(name)
-    if not module.isidentifier() or not module.isascii() or keyword.iskeyword(module) or module == "wanderlust":
-        raise UsageError(f"{name!r} cannot be the name of a package: letters, digits, - and _, a letter first")
-    if folder.exists():
-        raise UsageError(f"{folder} exists already")
+    module, folder = module_of_package(name), Path(name)
     words = {"name": module.replace("_", "-"), "module": module, "kind": module.title().replace("_", "")}
     texts = {
         "pyproject.toml": PYPROJECT_TEMPLATE,
         f"{module}.py": ENVIRONMENT_TEMPLATE,
         f"test_{module}.py": TEST_TEMPLATE,
     }
-    folder.mkdir()
-    for file, text in texts.items():
-        (folder / file).write_text(text.format(**words))
     steps = [f"pip install -e {folder}", shell_command("check", words["name"]), f"pytest {folder}"]
-    if json:
-        print_json({"folder": str(folder), "files": [*texts], "next": steps})
-        return
-    print_result(None, f"{folder}/ has {', '.join(texts)}. Next:", *(f"  {step}" for step in steps))
+    write_package(folder, {file: text.format(**words) for file, text in texts.items()}, steps, json=json)

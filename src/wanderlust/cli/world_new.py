@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.new_package import module_of_package, write_package
 from wanderlust.errors import UsageError
 from wanderlust.store.run_folder import shell_command
 
@@ -179,28 +178,20 @@ KINDS: Mapping[str, tuple[str, str, str, str]] = {
 def new_world_command(command: WorldCommand) -> int:
     """Write the folder. Raises UsageError for another kind, for what is no name, and where the folder exists."""
     kind, name = command.arguments
-    module, folder = name.replace("-", "_").lower(), Path(name)
     if kind not in KINDS:
         raise UsageError(f"wander world new makes no {kind!r}: one of {', '.join(KINDS)}")
-    if not module.isidentifier() or not module.isascii() or keyword.iskeyword(module) or module == "wanderlust":
-        raise UsageError(f"{name!r} cannot be the name of a package: letters, digits, - and _, a letter first")
-    if folder.exists():
-        raise UsageError(f"{folder} exists already")
+    module, folder = module_of_package(name), Path(name)
     group, target, code, test = KINDS[kind]
     project = module.replace("_", "-")
     texts = {"pyproject.toml": PYPROJECT, f"{module}.py": code, f"test_{module}.py": test}
-    folder.mkdir()
-    for file, text in texts.items():
-        words = text.replace("TARGET", target).replace("GROUP", group)
-        (folder / file).write_text(words.replace("MODULE", module).replace("PROJECT", project))
+    words = {"TARGET": target, "GROUP": group, "MODULE": module, "PROJECT": project}
+    for word, value in words.items():  # a target names the module
+        texts = {file: text.replace(word, value) for file, text in texts.items()}
     setting = f"persona={project}" if kind == "persona" else f"families={project}"
     steps = [
         f"pip install -e {folder}",
         shell_command("eval", f"life,{setting}", "--policy", "oracle", "-n", "6"),
         f"pytest {folder}",
     ]
-    if command.json:
-        print_json({"folder": str(folder), "files": [*texts], "next": steps})
-        return 0
-    print_result(None, f"{folder}/ has {', '.join(texts)}. Next:", *(f"  {step}" for step in steps))
+    write_package(folder, texts, steps, json=command.json)
     return 0
