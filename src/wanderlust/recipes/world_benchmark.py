@@ -191,9 +191,9 @@ def run_world_benchmark(
     made = resolve_environment(env).env
     if not isinstance(made, AssistantLife):
         raise UsageError(f"{env} is no environment of generated scenarios: life, life-team, or these with settings")
+    asked = _policy_named(policy, made, options) if isinstance(policy, str) else policy
     expected = expected_cost(made, samples=samples, prices=prices)
     announce(expected)
-    asked = _policy_named(policy, made, options) if isinstance(policy, str) else policy
     label = policy if isinstance(policy, str) else type(policy).__name__
     settings = {"env": env, "policy": label, "samples": samples, "seed": options.seed, "model": options.model}
     played = out / "rollouts"
