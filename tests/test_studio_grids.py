@@ -93,6 +93,12 @@ def played(client: Client, game: dict, answers: list[str]) -> dict:
     return game
 
 
+def test_the_list_of_games_does_not_tell_their_rules(studio):
+    answer = studio.said("/api/play/tasks?env=grids&split=train")
+    assert len(answer["tasks"]) > 10
+    assert {one["begins"] for one in answer["tasks"]} == {""}
+
+
 def pixels(play: dict, frame: int) -> bytes:
     return bytes(int(pixel, 16) for row in play["frames"][frame] for pixel in play["rows"][row])
 

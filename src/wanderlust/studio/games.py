@@ -17,6 +17,7 @@ from threading import Lock, Thread
 from typing import Any, TypeAlias, TypeVar
 
 from wanderlust.environment import Environment
+from wanderlust.environments.grids.environment import Grids
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.resolve import PolicyOptions, players_of, resolve_policy
 from wanderlust.store.run_folder import HUMAN_POLICY, StoredRollout, checkpoints_of, folder_for, save_played_rollout
@@ -96,9 +97,8 @@ def task_records(env: str, split: str, *, offset: int = 0, limit: int = 50) -> d
     records = []
     for index, task in enumerate(some[:limit], offset):
         question = next((message.content for message in reversed(task.prompt) if message.role == "user"), "")
-        details = ", ".join(
-            f"{key} {value}" for key, value in task.info.items() if isinstance(value, str | int | float)
-        )
+        told = {} if isinstance(environment, Grids) else task.info  # whose info names the rules that are to be found
+        details = ", ".join(f"{key} {value}" for key, value in told.items() if isinstance(value, str | int | float))
         records.append({"index": index, "id": task.id, "begins": one_line(question or details, 160)})
     return {"tasks": records, "more": len(some) > limit}
 
