@@ -359,6 +359,7 @@ def test_ctrl_c_during_start_up_is_quiet(checkpoint: Path, tmp_path: Path) -> No
     assert not (tmp_path / "run/rollouts.db-journal").exists()
 
 
+@pytest.mark.proof("kills")
 def test_the_demo_stops_and_goes_on(tmp_path: Path) -> None:
     run = Stoppable("demo", "--quick", "--seed", "3", cwd=tmp_path)
     run.until("sft 1/")

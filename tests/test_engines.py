@@ -97,6 +97,7 @@ def test_whatever_engine_the_run_is_the_same(engine: str, finished: Callable[[st
         assert figures(finished(engine), name)[:5] == pytest.approx(figures(finished("local"), name)[:5], rel=1e-3)
 
 
+@pytest.mark.proof("cluster")
 def test_a_run_whose_sequences_are_cut_is_the_same(places: Places, tmp_path: Path) -> None:
     for name, changes in (("local", {}), ("fsdp", {"context_parallel": 2})):
         config = places.settings(name, steps=5, eval_every=5, result_samples=0, kl=0.1, entropy=0.01, **changes)

@@ -158,6 +158,7 @@ def test_each_case_has_its_name(tmp_path):
     assert mined.tasks == []
 
 
+@pytest.mark.proof("seeds")
 def test_tests_that_pass_by_chance_are_left_out_and_no_task_hangs_on_them(tmp_path):
     chance = (
         "import pytest\nfrom random import SystemRandom\n\n\n@pytest.mark.parametrize('n', range(40))\n"

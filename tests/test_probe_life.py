@@ -100,6 +100,7 @@ def test_one_sentence_for_every_task_is_found():
     assert probed(AssistantLife(["too-late"], levels=(1, 2, 3))).flaws == []
 
 
+@pytest.mark.proof("rewards")
 def test_facts_pay_none_of_it():
     report = probed(AssistantLife(levels=(1,)))
     spoilt = {one.name: one.reward.value for one in report.results if one.name in ("denied", "left-open", "candidates")}

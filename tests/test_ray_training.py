@@ -113,6 +113,7 @@ def learn(folder: Path, config: TrainConfig, workers: int = 0, logger: NullLogge
     return weights_of(load_pretrained(folder / "checkpoints/rl")[0])
 
 
+@pytest.mark.proof("ray")
 def test_synchronous_rollouts_on_ray_give_the_same_bits_even_if_an_actor_is_killed(
     cluster: Any, start: Path, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_checkpoint_is_shown_episodes_first_and_goes_on_from_there(
     assert torch.equal(weights, same)
 
 
+@pytest.mark.proof("learning")
 def test_the_weight_of_the_kl_divergence_follows_its_target(checkpoint: Path, tmp_path: Path) -> None:
     held = config(checkpoint, kl=0.5, kl_target=0.02, lr=0.02, steps=40, eval_every=40)
     run_training(held, Run.begin(tmp_path / "whole", held), logger=NullLogger())

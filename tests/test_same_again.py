@@ -79,6 +79,7 @@ CODE = ["```python\ndef f():\n    pass\n```", "```python\nimport sys\nsys.exit(0
 PLAYERS = {
     "brief-connections": sorter(slip=0.5, doubt=0.2),
     "brief-inbox": draws(["search boiler .", "search dinner from alfa .", "read 1 .", "more .", "answer alfa ."]),
+    "brief-life": draws(["id #1", "wait 300", "chat #2 hello", "newest", "buy", "It is done."]),
     "brief-proofs": draws(["CBbcBAab1MM", "1", "AB", "HGghGFfg1MM", "no"]),
     "brief-wordle": draws(SECRET_WORDS[::50]),
     "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),

@@ -337,7 +337,13 @@ class Fragile:
         raise UsageError("said in one line")
 
 
-@pytest.mark.parametrize(("how", "said"), [("raise", "said in one line"), ("die", "died 4 times at the same work")])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raise", "said in one line"),
+        pytest.param("die", "died 4 times at the same work", marks=pytest.mark.proof("kills")),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::wanderlust.errors.WorkerRestartWarning")
 def test_a_worker_that_fails_or_dies_is_said(how: str, said: str) -> None:
     with Workers(Fragile, count=2) as workers, pytest.raises(WorkerError, match=said):
@@ -360,7 +366,7 @@ class Forgetful:
         return self.published + value
 
 
-@pytest.mark.parametrize("when", ["during a call", "between two calls"])
+@pytest.mark.parametrize("when", proof_except(["during a call"], ["during a call", "between two calls"], group="kills"))
 def test_a_dead_worker_is_replaced_and_does_its_work_again(tmp_path: Path, when: str) -> None:
     mark = str(tmp_path / "died") if when == "during a call" else ""
     with Workers(Forgetful, count=2) as workers:

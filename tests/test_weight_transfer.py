@@ -103,6 +103,7 @@ def test_every_worker_of_every_server_has_the_sent_weights() -> None:
         asyncio.run(go(one, two))
 
 
+@pytest.mark.proof("cluster")
 def test_a_server_that_comes_back_gets_the_newest_weights_alone_and_later_ones_with_the_others() -> None:
     async def go(one: VLLM, two: VLLM, process: Any, other: VLLM) -> None:
         servers = VLLMServers([one, two], sender=WeightSender("gloo", seconds=5))

@@ -262,7 +262,7 @@ def test_a_judge_alone_is_refused_in_one_line(capsys):
 
 
 @pytest.mark.parametrize(("env", "words"), [
-    ("life,nonsense=1", "has no setting 'nonsense'; there are: families, levels, persona, more_apps, .*judge, .*limits"),
+    ("life,nonsense=1", "has no setting 'nonsense'; there are: families, levels, .*judge, .*limits"),
     ("life,families=nap", "no family 'nap'"),
     ("life,levels=9", "no level 9"),
     ("life,thinking=5", "thinking is 5, expected a function"),

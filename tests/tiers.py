@@ -14,6 +14,7 @@ PROOF_GROUPS = {
     "seeds": "what holds for a first seed holds for further ones: every algorithm learns, every oracle passes",
     "learning": "further corrections learn from a policy three steps behind, further KL estimators hold a leash",
     "agents": "every foreign agent that is installed plays in a box, and a model is trained through each",
+    "containers": "tasks are played in real containers, which are forked and taken back",
     "kills": "runs killed at random moments end in the same weights and report, whatever kind of run it is",
     "resumes": "every algorithm and recipe that was cut ends in the same weights, on any number of workers",
     "architectures": "further architectures of transformers are sampled as a plain forward pass computes them",

@@ -147,7 +147,7 @@ def _print_report(report: Report, title: str, *, per_task: bool, json: bool) -> 
         print_result(estimate_table(report.aggregate))
     if report.traits is not None:
         print_result(traits_table(report.traits))
-    if len(report.breakdown) > 1:
+    if len(report.breakdown) > 1 and report.scored:
         print_result(report.breakdown_table())
     if per_task:
         print_result(task_table(report.task_rows))

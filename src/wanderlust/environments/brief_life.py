@@ -4,7 +4,7 @@ A message is the time since the first one and what is new; an answer that begins
 arguments in order, the last one to the end; any other answer is said to the user. World, clock, notifications, tools,
 log and verdict are those of any other world.
 
-Not covered: tools without a verb, arguments that are neither text nor a number, several calls in one answer.
+Not covered: tools without a verb, arguments that are no text, number or list of one text, several calls in one answer.
 
 A family of a person's life in few words: what a model of a few hundred thousand parameters can learn to live in.
 """
@@ -46,8 +46,8 @@ class Verb:
     """The arguments that are written, in order."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that are always the same."""
-    shows: str = ""
-    """Of a result in JSON, only the values under this key are shown; empty shows the result."""
+    shows: tuple[str, ...] = ()
+    """Of a result in JSON, only the values under these keys are shown, in this order; empty shows the result."""
 
 
 @dataclass(slots=True)
@@ -56,12 +56,14 @@ class Handles:
 
     names: Mapping[str, str]
     """Full names of people by every form that is taken for them: the full name, and a first name only one has."""
+    long: str = LONG.pattern
+    """Pattern of what has a handle besides."""
     values: list[str] = field(default_factory=list)
 
     def shorten(self, text: str) -> str:
         """The text with handles for all that is long. What looks like a handle already is not told apart."""
         ways = sorted(map(re.escape, self.names), key=len, reverse=True)
-        pattern = rf"{LONG.pattern}|\b(?:{'|'.join(ways)})\b" if ways else LONG.pattern
+        pattern = rf"{self.long}|\b(?:{'|'.join(ways)})\b" if ways else self.long
 
         def handle(match: re.Match[str]) -> str:
             value = self.names.get(match[0], match[0])
@@ -91,12 +93,14 @@ class BriefWorlds(WorldEnvironment):
     """Worlds whose agent reads and writes in few words. What it was told and what it said stand in the trajectory."""
 
     verbs: ClassVar[Mapping[str, Verb]] = {}
+    long: ClassVar[str] = LONG.pattern
+    """Pattern of what has a handle besides the names of people."""
 
     def tools(self, world: World, episode: Episode) -> list[Tool]:
         """Those that have a verb."""
         known = {verb.tool for verb in self.verbs.values()}
         offered = [tool for tool in super().tools(world, episode) if tool.name in known]
-        return BriefTools(offered, Handles(people(world)), began=world.now)
+        return BriefTools(offered, Handles(people(world), self.long), began=world.now)
 
     async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
         """The seat's next turn, in few words; the message that is returned has the call that was meant."""
@@ -120,14 +124,22 @@ class BriefWorlds(WorldEnvironment):
             return replace(answer, content=tools.handles.expand(text), tool_calls=())
         parts = rest.split(" ", len(verb.takes) - 1) if verb.takes else []
         schema = next((tool.schema for tool in tools if tool.name == verb.tool), {})
-        written: dict[str, int | str] = {}
+        written: dict[str, Any] = {}
         for name, part in zip(verb.takes, parts, strict=False):
             value = tools.handles.expand(part)
-            integer = schema.get("properties", {}).get(name, {}).get("type") == "integer"
-            written[name] = int(value) if integer and re.fullmatch(r"-?\d{1,9}", value) else value
+            kinds = types_of(schema.get("properties", {}).get(name, {}))
+            if "array" in kinds:
+                written[name] = [value]
+            else:
+                written[name] = int(value) if "integer" in kinds and re.fullmatch(r"-?\d{1,9}", value) else value
         arguments = json.dumps({**verb.given, **written})
         call = ToolCall(id=f"call_{len(tools.handles.values)}", name=verb.tool, arguments=arguments)
         return replace(answer, content="", tool_calls=(call,))
+
+
+def types_of(schema: Mapping[str, Any]) -> set[str]:
+    """The types of JSON that an argument may have."""
+    return {one["type"] for one in (schema, *schema.get("anyOf", ())) if isinstance(one.get("type"), str)}
 
 
 def people(world: World) -> dict[str, str]:
@@ -143,24 +155,30 @@ def _shown(text: str, verb: Verb | None) -> str:
     if verb is None or not verb.shows:
         return text
     try:
-        return " ".join(map(str, _under(json.loads(text), verb.shows)))
+        found = [*_under(json.loads(text), verb.shows)]
     except ValueError:  # an error's text
         return text
+    rows: list[dict[str, Any]] = []
+    for name, value in found:  # a name that comes again begins the next row
+        if not rows or name in rows[-1]:
+            rows.append({})
+        rows[-1][name] = value
+    return " ".join(str(row[name]) for row in rows for name in verb.shows if name in row)
 
 
-def _under(value: Any, key: str) -> Iterator[Any]:
+def _under(value: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from [inner] if name == key else _under(inner, key)
+            yield from [(name, inner)] if name in names else _under(inner, names)
     elif isinstance(value, list):
         for inner in value:
-            yield from _under(inner, key)
+            yield from _under(inner, names)
 
 
 VERBS = {
     "id": Verb(tool="Chats__get_user_id", takes=("user_name",)),
     "chat": Verb(tool="Chats__send_message", takes=("user_id", "content")),
-    "read": Verb(tool="Chats__read_conversation", takes=("conversation_id",), given={"limit": 1}, shows="content"),
+    "read": Verb(tool="Chats__read_conversation", takes=("conversation_id",), given={"limit": 1}, shows=("content",)),
     "wait": Verb(tool="System__wait_for_notification", takes=("timeout",)),
 }
 
