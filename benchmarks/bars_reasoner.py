@@ -7,6 +7,7 @@ All seeds have the same ten. Runs stay in RUNS and go on where they stopped.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -65,7 +66,7 @@ def told(found: dict[str, Estimate]) -> str:
 
 def bars() -> Iterator[Bar]:
     """Sets that are better and worse than the base, what RL adds to SFT, form and skill, and forgetting."""
-    with ProcessPoolExecutor(len(SEEDS), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(len(SEEDS), os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         runs = list(pool.map(made, SEEDS))
     over_base, over_sft = gains(runs, BASE), gains(runs, AFTER_SFT)
     questions = min(one.exams[BASE].right.count for one in runs[0].held_out)
