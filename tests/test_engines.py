@@ -65,7 +65,8 @@ def finished(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Callab
 
 # Tinker's own client leaves connections to the garbage collector; the service compiles for a minute.
 LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-EVERY_ENGINE = [pytest.param(name, marks=[LEFT_OPEN] if name == "tinker" else []) for name in ENGINES]
+MARKS = {"tinker": [LEFT_OPEN], "vllm+fsdp": [pytest.mark.proof("cluster")]}
+EVERY_ENGINE = [pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES]
 ROUNDED = 1e-5
 """Between weights of two runs over servers: which requests a server computes together depends on the clock."""
 TINKER = {"engine": "tinker", "lora": 8, "ema_decay": 0.0}

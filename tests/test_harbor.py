@@ -100,6 +100,7 @@ USER nobody
 """A task whose image writes to /etc."""
 
 
+@pytest.mark.proof("containers")
 def test_a_task_is_played_in_a_container(tmp_path, engine, capfd):
     folder = write(tmp_path, **CONTAINER)
     with pytest.raises(UsageError, match=r"^us/hello: the image is made from .*: give engine=podman or engine=docker$"):
