@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from are_scenarios import APPS, asks, event, file, tells
 from test_world_files import LUNCH, wander
-from wanderlust.environments.gaia2 import AGENT2AGENT, APPS_SEAT, NOISE, Gaia2, read_configurations
+from wanderlust.environments.gaia2 import APPS_SEAT, Gaia2
 from wanderlust.errors import UsageError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.scripted import Scripted
@@ -25,6 +25,7 @@ from wanderlust.worlds.engine.events import DISTRACTOR_MARK, ScenarioError
 from wanderlust.worlds.engine.scenario import play_oracle
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.exchange.augmentation import distractions_of, with_augmentation
+from wanderlust.worlds.exchange.gaia2_folder import AGENT2AGENT, NOISE, read_configurations
 from wanderlust.worlds.exchange.gaia2_report import gaia2_report, gaia2_runs
 from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.write import export_scenario

@@ -6,8 +6,7 @@ writes its figures in the form of ARE's report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,11 @@ from wanderlust.environments.are_scenarios import TurnOracle
 from wanderlust.environments.assistant_life import LIFE_RULES
 from wanderlust.errors import UsageError
 from wanderlust.types import Policy, RubricLike, Task, Tool
-from wanderlust.worlds.engine.events import ScenarioError
-from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.exchange.augmentation import with_augmentation
-from wanderlust.worlds.exchange.read import ROW_SUFFIXES, ImportedScenario, read_scenarios
+from wanderlust.worlds.exchange.gaia2_folder import AGENT2AGENT, PHASES, gaia2_tasks, tags_of
 from wanderlust.worlds.life.players import idle_policy
 from wanderlust.worlds.verification.verdict import Compat
-from wanderlust.worlds.wrap.teams import AppExpert, chosen_apps
+from wanderlust.worlds.wrap.teams import AppExpert
 from wanderlust.worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment
 from wanderlust.worlds.wrap.world_environment import (
     ThinkingTime,
@@ -32,26 +28,8 @@ from wanderlust.worlds.wrap.world_environment import (
     thinking_time_per_token,
 )
 
-STANDARD, AGENT2AGENT, NOISE = PHASES = ("standard", "agent2agent", "noise")
-MINI = "mini"
-"""The folder of the scenarios that `agent2agent` and `noise` are played on."""
 APPS_SEAT = "apps"
 """The seat that plays the agents of all apps."""
-STANDARD_SECONDS, TIME_SECONDS = 1_800.0, 420.0
-"""Seconds of the world's clock after which ARE's run of Gaia2 ends a scenario, and one of the capability Time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gaia2Task:
-    """One scenario in one phase."""
-
-    scenario: Scenario
-    phase: str
-    config: str
-    """The capability in small letters, or `mini_` and the phase: the keys of ARE's report."""
-    file: str
-    apps: tuple[str, ...] = ()
-    """The apps that are agents."""
 
 
 class Gaia2(VerifiedWorldEnvironment):
@@ -97,7 +75,7 @@ class Gaia2(VerifiedWorldEnvironment):
             raise UsageError(f"there is no phase {what}: name one or more of {', '.join(PHASES)}")
         if not 0 < share <= 1:
             raise UsageError(f"share is {share!r}, expected a share of the apps above 0, at most 1")
-        self._tasks = {one.scenario.id: one for one in _tasks_of(read_configurations(Path(folder)), named, share=share)}
+        self._tasks = {one.scenario.id: one for one in gaia2_tasks(Path(folder), named, share=share)}
         scenarios = [one.scenario for one in self._tasks.values()]
         super().__init__(scenarios, thinking=thinking_time(thinking), compat=compat, rubric=rubric, **options)
         self.seats = ("agent", APPS_SEAT) if AGENT2AGENT in named else ("agent",)  # type: ignore[misc]
@@ -108,7 +86,7 @@ class Gaia2(VerifiedWorldEnvironment):
         tasks = []
         for task in super().tasks(split):
             one = self._tasks[task.id]
-            capability = next(iter(_tags(one.scenario)), "none")
+            capability = next(iter(tags_of(one.scenario)), "none")
             info = {"phase": one.phase, "config": one.config, "capability": capability, "file": one.file}
             tasks.append(Task(id=task.id, prompt=task.prompt or (LIFE_RULES,), info=info))
         return tasks
@@ -135,66 +113,3 @@ def thinking_time(value: ThinkingTime | str | float) -> ThinkingTime:
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return thinking_time_per_token(float(value))
     raise UsageError(f"thinking is {value!r}, expected measured, none, or seconds per token")
-
-
-def read_configurations(folder: Path) -> dict[str, dict[str, ImportedScenario]]:
-    """The scenarios of each configuration, by place; those that lie in the folder itself have the name "".
-
-    Raises ScenarioError, which names the place, for what cannot be played, and for one that expects nothing of the
-    agent.
-    """
-    endings = (".json", *ROW_SUFFIXES)
-    places = sorted({path.parent for path in folder.rglob("*") if path.suffix in endings})
-    if not places:
-        raise ScenarioError(f"{folder} has no files *.json, *.jsonl or *.parquet, expected scenarios of Gaia2")
-    found: dict[str, dict[str, ImportedScenario]] = {}
-    for place in places:
-        config = next(iter(place.relative_to(folder).parts), "")
-        for name, one in read_scenarios(place).items():
-            if not one.scenario.oracle:
-                raise ScenarioError(f"{name}: no event is the agent's: doing nothing would pass, expected its acts")
-            found.setdefault(config, {})[name.removeprefix(f"{folder}/")] = one
-    return found
-
-
-def _tasks_of(
-    configurations: Mapping[str, Mapping[str, ImportedScenario]], phases: Sequence[str], *, share: float
-) -> Iterator[Gaia2Task]:
-    """What is played in each phase. Raises ScenarioError for two scenarios of one id."""
-    everything = {place: one for files in configurations.values() for place, one in files.items()}
-    mini = configurations.get(MINI, everything)
-    others = {place: one for name, files in configurations.items() if name != MINI for place, one in files.items()}
-    first: dict[str, str] = {}
-    for phase in [one for one in PHASES if one in phases]:
-        for place, one in (others or mini if phase == STANDARD else mini).items():
-            task = _task(one, phase, place, share=share)
-            if first.setdefault(task.scenario.id, place) != place:
-                raise ScenarioError(
-                    f"{place}: its scenario {one.scenario.id!r} is in {first[task.scenario.id]} as well"
-                )
-            yield task
-
-
-def _task(imported: ImportedScenario, phase: str, place: str, *, share: float) -> Gaia2Task:
-    tags = _tags(imported.scenario)
-    seconds = TIME_SECONDS if "Time" in tags else STANDARD_SECONDS
-    scenario = replace(imported.scenario, duration=seconds)
-    if imported.augmentation is not None:
-        scenario = replace(scenario, names={}, descriptions={})
-    if phase == STANDARD:
-        return Gaia2Task(scenario=scenario, phase=phase, config=next(iter(tags), "none").lower(), file=place)
-    scenario, apps = replace(scenario, id=f"{phase}/{scenario.id}"), ()
-    if phase == AGENT2AGENT:
-        apps = chosen_apps(scenario, share)
-    else:
-        try:
-            scenario = with_augmentation(scenario, imported.augmentation or {})
-        except ScenarioError as error:
-            raise ScenarioError(f"{place}: {error}") from error
-    return Gaia2Task(scenario=scenario, phase=phase, config=f"{MINI}_{phase}", file=place, apps=apps)
-
-
-def _tags(scenario: Scenario) -> tuple[str, ...]:
-    """The capabilities that a scenario is tagged with."""
-    tags = scenario.info.get("tags")
-    return tuple(map(str, tags)) if isinstance(tags, list) else ()

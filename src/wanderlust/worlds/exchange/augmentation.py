@@ -16,11 +16,9 @@ import msgspec
 
 from wanderlust.errors import UsageError
 from wanderlust.tools.function import TOOL_NAME_PATTERN, WrongArguments
-from wanderlust.worlds.apps.apartments import Apartments, NewApartment
-from wanderlust.worlds.apps.mail import Mailbox
-from wanderlust.worlds.apps.messages import Messages
+from wanderlust.worlds.apps import Apartments, Mail, Messages, Shopping
+from wanderlust.worlds.apps.apartments import NewApartment
 from wanderlust.worlds.apps.messages_v1 import MessagesV1
-from wanderlust.worlds.apps.shopping import Shopping
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.events import DISTRACTOR_MARK, PlannedCall, ScenarioError
@@ -133,7 +131,7 @@ def _checked(app: App, action: str, args: dict[str, Any]) -> Distraction:
 Material = Iterator[tuple[str, dict[str, Any]]]
 
 
-def _mails(app: Mailbox, more: Mailbox) -> Material:
+def _mails(app: Mail, more: Mail) -> Material:
     for mail in more.inbox.values():
         args = {"sender": mail.sender, "recipients": list(mail.recipients)}
         yield "create_and_add_email", args | {"subject": mail.subject, "content": mail.content, "folder_name": "INBOX"}
@@ -170,7 +168,7 @@ def _apartments(app: Apartments, more: Apartments) -> Material:
 
 
 _MATERIAL: Mapping[type[App], Callable[[Any, Any], Material]] = {
-    Mailbox: _mails,
+    Mail: _mails,
     Messages: _messages,
     MessagesV1: _named_messages,
     Shopping: _products,
