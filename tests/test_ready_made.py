@@ -36,6 +36,7 @@ except UsageError as error:
             "arc",
             "are",
             "budget",
+            "gaia2",
             "graded",
             "harbor",
             "instructed",

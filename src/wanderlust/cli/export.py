@@ -16,8 +16,11 @@ from wanderlust.store.formats import exported_rows, render_atif, rollout_to_json
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
+from wanderlust.worlds.exchange.gaia2_report import write_gaia2_report
 
-Format = Literal["jsonl", "sft", "dpo", "atif", "parquet"]
+Format = Literal["jsonl", "sft", "dpo", "atif", "parquet", "gaia2"]
+FOLDERS = ("atif", "gaia2")
+"""Formats that are a folder of files."""
 
 
 def export_command(
@@ -30,14 +33,14 @@ def export_command(
     stage: str = "",
     json: JsonFlag = False,
 ) -> None:
-    """Write a run's rollouts in another format: records (jsonl, parquet), conversations (sft), pairs (dpo), ATIF.
+    """Write a run's rollouts in another format: records, conversations, pairs, documents, or a benchmark's report.
 
     Parameters
     ----------
     to:
         jsonl: a record per line. sft: a conversation per line, of scored rollouts only. dpo: the best and the worst
         rollout of each group, per line, where their rewards differ. atif: a folder with a document per trajectory.
-        parquet: a table; needs wanderlust[parquet].
+        parquet: a table; needs wanderlust[parquet]. gaia2: a folder with the report of a run of Gaia2 as ARE writes it.
     out:
         New file or folder. Default: export-NAME in the run's folder.
     min_reward:
@@ -46,7 +49,7 @@ def export_command(
         Only rollouts of this stage: rl, eval, result, ... Default: all.
     """
     store, settings = find_evaluation(run)
-    target = out or store.parent / f"export-{to}{'' if to == 'atif' else '.parquet' if to == 'parquet' else '.jsonl'}"
+    target = out or store.parent / f"export-{to}{'' if to in FOLDERS else '.parquet' if to == 'parquet' else '.jsonl'}"
     if target.exists():
         raise UsageError(f"{target} exists already: name another with --out")
     with RunStore.read(store) as reader:
@@ -56,6 +59,9 @@ def export_command(
             count = write_parquet(target, records)
         elif to == "atif":
             count = _documents(reader, rows, target, model=settings.get("model") or settings.get("policy"))
+        elif to == "gaia2":
+            model = str(settings.get("model") or settings.get("policy") or "")
+            count = write_gaia2_report((reader.get(row.id) for row in rows), target, model=model)
         elif to == "jsonl":
             count = _lines((_record(reader, row) for row in rows), target)
         else:

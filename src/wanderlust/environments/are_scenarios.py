@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from wanderlust.environments.assistant_life import LIFE_RULES
 from wanderlust.errors import UsageError
-from wanderlust.types import Completion, Message, Policy, Task, Tool, assistant
+from wanderlust.types import Completion, Message, Policy, Task, Tool, ToolCall, assistant
 from wanderlust.worlds.engine.events import (
     PlannedCall,
     ScenarioError,
@@ -18,10 +19,12 @@ from wanderlust.worlds.engine.events import (
     resolve_placeholder,
     result_part,
 )
+from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.exchange.read import read_scenarios
 from wanderlust.worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, call_due_at, idle_policy, tool_call_message
 from wanderlust.worlds.verification.oracle import plain_value
+from wanderlust.worlds.wrap.teams import AppExpert
 from wanderlust.worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment
 from wanderlust.worlds.wrap.world_environment import AppTool
 
@@ -29,40 +32,59 @@ from wanderlust.worlds.wrap.world_environment import AppTool
 class TurnOracle:
     """Plays the oracle's acts when they are due, through the tools; it reads the world behind them.
 
-    It keeps its own count of its acts: in worlds whose turns are verified they are done only when the turn has ended.
+    It finds its acts in the log: in worlds whose turns are verified they are done only when the turn has ended. In a
+    team it asks the agents of apps to act, and acts itself where it sits on their seat.
     """
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The next act, or a wait for it."""
         own = {(tool.app, tool.action.name): tool for tool in tools if isinstance(tool, AppTool)}
+        experts = {tool.app: tool for tool in tools if isinstance(tool, AppExpert)}
         if not own:
             raise UsageError("the oracle needs the tools of a world")
-        world, turn = next(iter(own.values())).world, len(messages)
-        done = _done(world, messages)
-        ready = [act for act in _pending_calls(world, done) if all(name in done for name in act.after)]
-        due = sorted(((call_due_at(world, act, done), n) for n, act in enumerate(ready)))
-        if due and due[0][0] <= world.now:
-            act = ready[due[0][1]]
-            call = tool_call_message(own[act.app, act.action], _args(world, act, done), call_id=f"{turn}:{act.id}")
-            return Completion(message=call)
+        world, call_id = next(iter(own.values())).world, f"call-{len(messages)}"
+        done = _done(world)
+        left = [act for act in _acts(world) if act.id not in done]
+        ready = [act for act in left if all(name in done for name in act.after)]
+        due = sorted((call_due_at(world, act, done), n) for n, act in enumerate(ready))
+        for act in [ready[n] for at, n in due if at <= world.now]:
+            if (act.app, act.action) in own:
+                args = _args(world, act, done)
+                return Completion(message=tool_call_message(own[act.app, act.action], args, call_id=call_id))
+            if act.app in experts:
+                task = json.dumps({"task": f"Use {act.action}."})
+                call = ToolCall(id=call_id, name=experts[act.app].name, arguments=task)
+                return Completion(message=assistant("", call))
         waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
-        if waiting is None or not _pending_calls(world, done):
-            return Completion(message=assistant(""))
+        if waiting is None or not left:
+            return Completion(message=assistant("" if waiting is not None else "Done."))
         seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
-        return Completion(message=tool_call_message(waiting, {"timeout": seconds}, call_id=f"{turn}:"))
+        return Completion(message=tool_call_message(waiting, {"timeout": seconds}, call_id=call_id))
 
 
-def _done(world: World, messages: Sequence[Message]) -> dict[str, int]:
-    """The line of each event that has happened, this policy's own acts included: each call leaves one line."""
-    calls = [call.id.partition(":")[2] for message in messages for call in message.tool_calls]
-    lines = [number for number, line in enumerate(world.log) if line.by == "agent"]
-    mine = {act: n for act, n in zip(calls, lines, strict=False) if world.log[n].error is None}
-    return {**mine, **world.done}
+def _acts(world: World) -> list[PlannedCall]:
+    return [event for event in world.plan.events.values() if isinstance(event, PlannedCall) and is_agent_call(event)]
 
 
-def _pending_calls(world: World, done: Mapping[str, int]) -> list[PlannedCall]:
-    acts = [event for event in world.plan.events.values() if isinstance(event, PlannedCall) and is_agent_call(event)]
-    return [act for act in acts if act.id not in done]
+def _done(world: World) -> dict[str, int]:
+    """The line of each event that has happened, and of each act that the log has already."""
+    done, acts, known = dict(world.done), _acts(world), {*world.done.values()}
+    for number, line in enumerate(world.log):
+        if line.by != "agent" or line.error is not None or number in known:
+            continue
+        for act in acts:
+            same = act.id not in done and (act.app, act.action) == (line.app, line.action)
+            if same and all(name in done for name in act.after) and _may_be(world, act, line, done=done):
+                done[act.id] = number
+                break
+    return done
+
+
+def _may_be(world: World, act: PlannedCall, line: LogEntry, *, done: Mapping[str, int]) -> bool:
+    """Whether no argument of the line is certainly another than the act's: texts may be in other words."""
+    action = world.apps[act.app].actions[act.action]
+    wanted, actual = action.complete(_args(world, act, done)), action.complete(line.args)
+    return all(action.check(name).same(value, actual.get(name)) is not False for name, value in wanted.items())
 
 
 def _args(world: World, act: PlannedCall, done: Mapping[str, int]) -> Mapping[str, Any]:

@@ -97,6 +97,10 @@ class Contacts(App):
         """The full name of the contact who is the user."""
         return tuple(f"{one.first_name} {one.last_name}" for one in self.contacts.values() if one.is_user)
 
+    def user_addresses(self) -> tuple[str, ...]:
+        """The address of the contact who is the user."""
+        return tuple(one.address for one in self.contacts.values() if one.is_user and one.address)
+
     @action("agent", "data")
     def get_contact(self, contact_id: str) -> Contact:
         """Read a contact.

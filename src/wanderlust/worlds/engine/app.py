@@ -261,6 +261,10 @@ class App:
         """The names by which this app knows the user; lists of people may have them or not."""
         return ()
 
+    def user_addresses(self) -> tuple[str, ...]:
+        """Where the user lives, as far as this app knows."""
+        return ()
+
     def bound_to(self, context: AppContext) -> Self:
         """A twin that stands in `context` and whose writes this one does not see."""
         twin = object.__new__(type(self))

@@ -29,6 +29,8 @@ Predicate: TypeAlias = "Callable[[World], bool]"
 """A condition on the world. It must change nothing, and depend on the world alone."""
 
 
+DISTRACTOR_MARK = "env_expansion"
+"""In the ids of events that are noise, which ARE's judge does not count: its own mark."""
 Timing: TypeAlias = Literal["", "about", "by", "from"]
 """Whether an agent's act must be done about when it is due, by then, or from then on. Empty: `PlannedCall.timing`."""
 

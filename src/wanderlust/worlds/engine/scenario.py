@@ -59,6 +59,8 @@ class Scenario:
     """The share of the agent's calls that fail at random, from 0 to 1."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The names shown to the agent for `App.action` and `App.action.argument`, where they differ from the true ones."""
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    """The descriptions shown to the agent for `App.action`, where they differ from the true ones."""
     prompt: tuple[Message, ...] = ()
     """The messages that the agent reads before anything happens."""
     info: dict[str, Any] = field(default_factory=dict)

@@ -6,7 +6,7 @@ names the event, and for files the file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -16,15 +16,15 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.tasks.datasets import numbered_rows
-from wanderlust.tools.function import TOOL_NAME_PATTERN, ToolError
+from wanderlust.tools.function import ToolError
 from wanderlust.worlds.apps import app_classes
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError, StopEvent, Timing
 from wanderlust.worlds.engine.log import Actor
 from wanderlust.worlds.engine.scenario import Scenario
+from wanderlust.worlds.exchange.augmentation import agent_actions, tool_descriptions_of, tool_names_of
 from wanderlust.worlds.exchange.values import decode_argument, turns_done
-from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR
 
 EMPTY_VALUES: tuple[Any, ...] = (None, "", False, 0, [], {})
 KNOWN_DEFINITION = ("scenario_id", "seed", "duration", "start_time", "hints", "tags")
@@ -166,46 +166,6 @@ def _args(action: Mapping[str, Any], where: str, *, notes: ImportWarnings) -> di
     return args
 
 
-MAPPING_PATH = "augmentation.tool_names_mapping"
-
-
-def tool_names_of(augmentation: Mapping[str, Any], apps: Iterable[App], notes: ImportWarnings) -> dict[str, str]:
-    """The new names of tools by `App.action`, from a file's `augmentation`.
-
-    Tools of the user's and the system's apps keep their names; unknown tools are noted. Raises ScenarioError for a name
-    that no endpoint takes, and for one that two tools would have.
-    """
-    mapping = augmentation.get("tool_names_mapping") or {}
-    if not isinstance(mapping, Mapping):
-        raise ScenarioError(f"{MAPPING_PATH} is {type(mapping).__name__}, expected an object")
-    if augmentation.get("tool_descriptions_mapping"):
-        notes.add("other descriptions of tools are left out", "augmentation.tool_descriptions_mapping")
-    tools = {
-        f"{app.name}{TOOL_NAME_SEPARATOR}{action.name}": (app, action.name)
-        for app in apps
-        for action in app.actions.values()
-        if "agent" in action.scopes
-    }
-    names: dict[str, str] = {}
-    for old, new in mapping.items():
-        if not isinstance(new, str) or not TOOL_NAME_PATTERN.fullmatch(new):
-            raise ScenarioError(
-                f"{MAPPING_PATH}: {old!r} is to be called {new!r}, expected a name of letters, digits, _ and -"
-            )
-        if old not in tools:
-            notes.add("there is no such tool to be called otherwise", f"{MAPPING_PATH}, {old!r}")
-            continue
-        app, action = tools[old]
-        if not isinstance(app, System | UserInterface):
-            names[f"{app.name}.{action}"] = new
-    first: dict[str, str] = {}
-    for old, (app, action) in tools.items():
-        new = names.get(f"{app.name}.{action}", old)
-        if first.setdefault(new, old) != old:
-            raise ScenarioError(f"{MAPPING_PATH}: {first[new]!r} and {old!r} would both be called {new!r}")
-    return names
-
-
 ARE_VERSION = "are_simulation_v1"
 DEFAULT_DURATION_SECONDS = 1_000.0
 """Seconds of the world's clock of a scenario without a duration: ARE's default."""
@@ -232,7 +192,7 @@ class ImportedScenario:
     warnings: tuple[str, ...] = ()
     """The parts that were left out, one line each."""
     augmentation: Mapping[str, Any] | None = None
-    """Names for tools and material for distractors, as they stand there; the names are in the scenario as well."""
+    """Names for tools and material for distractors, as they stand there; `with_augmentation` makes noise of it."""
 
 
 def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario:
@@ -241,7 +201,8 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
     Unknown fields are left out and listed in `warnings`. Raises ScenarioError in one line with the event's
     id and what was expected, before anything runs: unknown apps and actions, arguments that do not fit, cycles,
     missing dependencies, placeholders without source. In `info`: `tags`, `hints`, and `are`, the rest of the
-    metadata. `names` are those of the file's `augmentation`, unless the scenario was written by us and has its own.
+    metadata. `names` and `descriptions` are those of the file's `augmentation`, unless the scenario was written by us
+    and has its own.
     """
     raw, notes = _unwrap_row(_parse_object(source, "the file")), ImportWarnings()
     if not raw.get("events"):
@@ -273,13 +234,22 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
         start=_number(definition, "start_time", Scenario.start),
         duration=_duration(definition),
         seed=_seed(definition),
-        **{"info": info, "names": tool_names_of(augmentation, apps, notes), **own},
+        **{"info": info, **_shown_tools(augmentation, apps, notes), **own},
     )
     try:
         scenario.plan  # noqa: B018 (making it is checking it)
     except ScenarioError as error:
         raise ScenarioError(_with_classes(str(error), _parse_list(raw.get("apps") or [], "apps"), apps)) from error
     return ImportedScenario(scenario=scenario, warnings=notes.lines(), augmentation=augmentation or None)
+
+
+def _shown_tools(augmentation: Mapping[str, Any], apps: Sequence[App], notes: ImportWarnings) -> dict[str, Any]:
+    """How the agent's tools are called and described, where the file says so."""
+    tools = agent_actions(apps)
+    return {
+        "names": tool_names_of(augmentation, tools, notes.add),
+        "descriptions": tool_descriptions_of(augmentation, tools, notes.add),
+    }
 
 
 def _own_fields(fields: Mapping[str, Any], notes: ImportWarnings) -> dict[str, Any]:

@@ -6,11 +6,11 @@ first write that passes, without ever taking one back. They differ:
 
 | | `are` | `gaia2_cli` |
 |---|---|---|
-| counts | the environment's and the user's events too: a distractor that never came rejects | the agent's alone |
+| counts | events of the environment and the user too: one that never came rejects; not noise | the agent's alone |
 | app | its class, so two apps of one class are one | its class |
 | writes of earlier turns | may still be taken | may not |
 | absolute times, comparators | are looked at | are not |
-| text that only a judge could compare | undecided | accepted |
+| text that only a judge could compare | undecided | accepted without a judge |
 
 Both let one message to the user more than asked for pass in a turn, and equal texts are equal without accents and
 punctuation. What they do with an oracle's empty text is ours for a left out one: it is not compared.
@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
+from wanderlust.worlds.engine.events import DISTRACTOR_MARK, PlannedCall, is_agent_call
 from wanderlust.worlds.verification.matching import LogMatcher
 from wanderlust.worlds.verification.oracle import ExpectedCall, plain_value
 from wanderlust.worlds.verification.verdict import Compat, Decision, JudgeAnswer, JudgeQuestion, Reason, Verdict
@@ -75,7 +75,8 @@ class _GreedyMatcher:
         done = Counter(self._kind(line.app, line.action) for line in lines)
         if self.compat == "are":
             planned = [event for event in case.oracle.events.values() if isinstance(event, PlannedCall)]
-            others = [e for e in planned if e.by in ("env", "user") and case.oracle.turn_of[e.id] == turn]
+            others = [e for e in planned if e.by in ("env", "user") and DISTRACTOR_MARK not in e.id]
+            others = [e for e in others if case.oracle.turn_of[e.id] == turn]
             wanted.update(event.id for event in others)
             done.update(event.id for event in others if event.id in case.event_lines)
         for name in sorted({*wanted, *done}):
@@ -111,7 +112,7 @@ class _GreedyMatcher:
         if not self._in_time(act, write):
             return False
         same = self.matcher.matches(act, write, self.assignment)
-        if same is None and self.compat == "are" and not self._equal_texts(act, write):
+        if same is None and not self._equal_texts(act, write):
             self.questions.append(self.matcher.question(act, write, self.assignment))
         return same is not False
 
@@ -140,7 +141,8 @@ class _GreedyMatcher:
         open_now = tuple(
             q for name, q in question_of.items() if any(case.acts[n].act.id == name for n in self.assignment)
         )
-        decision: Decision = "reject" if self.reasons else "undecided" if open_now else "accept"
+        waiting = open_now and (self.compat == "are" or bool(answers))
+        decision: Decision = "reject" if self.reasons else "undecided" if waiting else "accept"
         waits = [Reason(fault="judge", text=f"{q.event}: is it the same?", event=q.event) for q in open_now]
         return Verdict(
             decision=decision,

@@ -132,6 +132,8 @@ class Oracle:
     start: float
     user_names: frozenset[str] = frozenset()
     """The names of the user, who may be counted among people or not."""
+    user_addresses: frozenset[str] = frozenset()
+    """Where the user lives, for a judge who compares places."""
     window: TimeWindow = TimeWindow()
 
     @classmethod
@@ -165,6 +167,7 @@ class Oracle:
             writes={(name, a.name): a for name, app in apps.items() for a in app.actions.values() if a.writes},
             start=scenario.start,
             user_names=users,
+            user_addresses=frozenset(place for app in scenario.apps for place in app.user_addresses()),
             window=window,
         )
 

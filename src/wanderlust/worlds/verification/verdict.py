@@ -83,7 +83,7 @@ class Verdict(FrozenRecord):
     reasons: tuple[Reason, ...] = ()
     """Empty when the log is accepted."""
     questions: tuple[JudgeQuestion, ...] = ()
-    """Open questions about `matched`, which the next step needs answered."""
+    """Open questions about `matched`, which the next step needs answered. `gaia2_cli` accepts with open ones."""
     answers: tuple[JudgeAnswer, ...] = ()
     """The judges' answers so far."""
     marks: Mapping[str, bool] = {}
@@ -99,7 +99,7 @@ class Verdict(FrozenRecord):
     def share(self) -> float:
         """The share of the oracle's acts that were certainly done, from 0 to 1; 1 when there are none."""
         total = len(self.matched) + len(self.missing)
-        unsure = {question.event for question in self.questions}
+        unsure = set() if self.accepted else {question.event for question in self.questions}
         return sum(event not in unsure for event in self.matched) / total if total else 1.0
 
     def faults(self, kind: Fault) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from wanderlust.errors import UsageError
 from wanderlust.worlds.apps.mail import Mailbox
-from wanderlust.worlds.engine.events import Event, PlannedCall
+from wanderlust.worlds.engine.events import DISTRACTOR_MARK, Event, PlannedCall
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR
 
@@ -122,7 +122,7 @@ def with_distractions(
     end, time, more = scenario.duration if until is None else until, 0.0, list[Event]()
     while per_minute and (time := time + rng.expovariate(per_minute / 60)) < end:
         one = rng.choice(distractions)
-        name = f"distractor {len(more) + 1}"
+        name = f"{DISTRACTOR_MARK}_{len(more) + 1}"
         more.append(PlannedCall(id=name, app=one.app, action=one.action, args=one.args, delay=time, by="env"))
     return replace(scenario, events=(*scenario.events, *more))
 

@@ -15,7 +15,7 @@ from wanderlust.types import Message, Tool, system, user
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.wrap.verified_environment import VerifiedWorldEnvironment
-from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR
+from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR, WorldEnvironment
 
 EXPERT_TOOL_NAME = "expert_agent"
 """The action that asks an app's agent."""
@@ -50,7 +50,7 @@ class TeamWorldEnvironment(VerifiedWorldEnvironment):
             agent = episode.agents[app]
             agent.trajectory.trainable = self.trains_apps
             own = [tool for tool in tools if getattr(tool, "app", None) == app]
-            experts.append(_Expert(env=self, world=world, episode=episode, agent=agent, tools=own))
+            experts.append(AppExpert(env=self, world=world, episode=episode, app=app, agent=agent, tools=own))
         return [*(tool for tool in tools if getattr(tool, "app", None) not in self.apps), *experts]
 
 
@@ -67,23 +67,25 @@ def chosen_apps(scenario: Scenario, share: float, *, seed: int = 0) -> tuple[str
 
 
 @dataclass(slots=True, kw_only=True)
-class _Expert:
-    """An app's agent, as a tool of the agent."""
+class AppExpert:
+    """An app's agent, as a tool of the agent. It remembers what it was asked before."""
 
-    env: TeamWorldEnvironment
+    env: WorldEnvironment
     world: World
     episode: Episode
+    app: str
     agent: Agent
+    """The seat that plays it, which may play those of other apps as well."""
     tools: Sequence[Tool]
+    talk: list[Message] = field(init=False, default_factory=list)
     name: str = field(init=False)
     description: str = field(init=False)
     schema: dict[str, Any] = field(init=False)
     ordered: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        app = self.agent.trajectory.seat
-        self.name = f"{app}{TOOL_NAME_SEPARATOR}{EXPERT_TOOL_NAME}"
-        self.description = f"Ask the agent of {app} to do something with its tools: " + ", ".join(
+        self.name = f"{self.app}{TOOL_NAME_SEPARATOR}{EXPERT_TOOL_NAME}"
+        self.description = f"Ask the agent of {self.app} to do something with its tools: " + ", ".join(
             tool.name.partition(TOOL_NAME_SEPARATOR)[2] or tool.name for tool in self.tools
         )
         task = {"type": "string", "description": "What to do, with all that it must know: it sees nothing else."}
@@ -92,11 +94,12 @@ class _Expert:
     async def __call__(self, /, **arguments: Any) -> str:
         """Have the task done; its answer."""
         task = str(arguments.get("task", ""))[:MAX_TASK_CHARS]
-        app = self.agent.trajectory.seat
-        role = f"You are the agent of {app}. Do what you are asked with your tools, then answer in words what you did."
-        new: Sequence[Message] = [*(() if self.agent.trajectory.turns else (system(role),)), user(task)]
+        role = "Do what you are asked with your tools, then answer in words what you did."
+        start = () if self.talk else (system(f"You are the agent of {self.app}. {role}"),)
+        new: Sequence[Message] = [*start, user(task)]
         for _ in range(MAX_EXPERT_TURNS):
-            answer = await self.env.think(self.world, new, agent=self.agent, tools=self.tools)
+            answer = await self.env.think(self.world, new, agent=self.agent, tools=self.tools, before=self.talk)
+            self.talk += [*new, answer]
             if self.world.stopped:
                 return "the world has ended"
             if not answer.tool_calls:
@@ -104,4 +107,4 @@ class _Expert:
             called = await call_tools(answer.tool_calls, self.tools, self.env.call_limits)
             count_outcomes(called, self.episode.state["tool_calls"])
             new = [one.message for one in called]
-        return f"the agent of {app} did not come to an end within {MAX_EXPERT_TURNS} turns"
+        return f"the agent of {self.app} did not come to an end within {MAX_EXPERT_TURNS} turns"

@@ -120,10 +120,12 @@ class AppTool:
         return "done" if answer is None and self.action.silent else as_text(answer)
 
 
-def agent_tools(world: World, names: Mapping[str, str] = NO_NAMES) -> list[Tool]:
+def agent_tools(
+    world: World, names: Mapping[str, str] = NO_NAMES, descriptions: Mapping[str, str] = NO_NAMES
+) -> list[Tool]:
     """The agent's actions of all apps, as tools. Raises UsageError for a name that no endpoint takes.
 
-    `names` as of a scenario: the names shown to the agent instead of the true ones.
+    `names` and `descriptions` as of a scenario: those shown to the agent instead of the true ones.
     """
     tools: list[Tool] = []
     every = ((app, action) for app, one in world.apps.items() for action in one.actions.values())
@@ -141,7 +143,8 @@ def agent_tools(world: World, names: Mapping[str, str] = NO_NAMES) -> list[Tool]
             required = [new_names.get(arg, arg) for arg in schema.get("required", ())]
             schema = {**schema, "properties": properties, "required": required}
         true = {new_name: arg for arg, new_name in new_names.items()}
-        tools.append(AppTool(world, app, action, name, action.tool.description, schema, true))
+        about = descriptions.get(key, action.tool.description)
+        tools.append(AppTool(world, app, action, name, about, schema, true))
     return tools
 
 
@@ -322,7 +325,8 @@ class WorldEnvironment(Environment):
 
     def tools(self, world: World, episode: Episode) -> list[Tool]:
         """The agent's tools in a world."""
-        return agent_tools(world, self.scenario(episode.task).names)
+        scenario = self.scenario(episode.task)
+        return agent_tools(world, scenario.names, scenario.descriptions)
 
     async def on_turn_end(self, world: World, episode: Episode) -> None:
         """Called when the agent has ended a turn, before time passes."""
@@ -330,10 +334,24 @@ class WorldEnvironment(Environment):
     async def on_episode_end(self, world: World, episode: Episode) -> None:
         """Called at the end of an episode."""
 
-    async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
-        """A seat's next turn. The world's clock advances by its thinking time."""
+    async def think(
+        self,
+        world: World,
+        new: Sequence[Message],
+        *,
+        agent: Agent,
+        tools: Sequence[Tool],
+        before: Sequence[Message] | None = None,
+    ) -> Message:
+        """A seat's next turn. The world's clock advances by its thinking time.
+
+        `before` is the conversation until then, for a seat that has several.
+        """
         seat, started = agent.trajectory.seat, time.monotonic()
-        answer = await agent.act(*new, tools=tools)
+        if before is None:
+            answer = await agent.act(*new, tools=tools)
+        else:
+            answer = await agent.act_with_context([*before, *new], tools)
         why = THINKING_REASON if seat == self.seats[0] else f"{THINKING_REASON} {seat}"
         thinking = self.thinking if self.past is None else recorded_thinking_time(self.past, why)
         world.advance(thinking(agent.trajectory.turns, time.monotonic() - started), why)
