@@ -29,7 +29,7 @@ from benchmarks.bars_hacks import TICTACTOE, Honest, listened
 from benchmarks.courses import SEEDS, played, reward
 from wanderlust.environment import Environment
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
-from wanderlust.recipes.presets import ARITHMETIC, NO_ANSWER
+from wanderlust.recipes.presets import ARITHMETIC, LIFE
 from wanderlust.recipes.reward_hacking import HACKS, train_once
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
@@ -65,7 +65,7 @@ RUNS: Mapping[str, TrainConfig] = {
     ),
     "connections": HACKS["connections"].replace(max_tokens=15),
     "titles": HACKS["titles"].replace(max_tokens=8),
-    "no-answer": NO_ANSWER,
+    "no-answer": LIFE.replace(env="brief-life,families=no-answer", sft_episodes=0, sft_steps=0),
     "sums": ARITHMETIC,
     "prices": LESSON.replace(
         env="examples.guess_the_price:Prices", sft_episodes=4000, sft_steps=600, fresh_width=64, lr=1e-3

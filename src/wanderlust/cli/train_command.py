@@ -51,7 +51,7 @@ class StartOptions:
     """Where the settings of a new run come from, besides its options."""
 
     preset: str | None = None
-    """Instead of all that, a preset: wordle, arithmetic, kuhn, no-answer, repairs, inbox, self-made, tool-call.
+    """Instead of all that, a preset: wordle, arithmetic, kuhn, life, repairs, inbox, self-made, tool-call.
     Or reasoner, a recipe of several runs, which takes --policy and options as well."""
     config: Path | None = None
     """TOML file with settings in sections, as every run keeps one (config.toml). Options take precedence over it."""

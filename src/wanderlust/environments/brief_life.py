@@ -1,266 +1,313 @@
-"""Worlds in few words, for small models: short verbs for a few tools, `#1` for whatever is long and must be copied.
+"""Six families of a person's life in few words, which one small model can learn together, and their teachers.
 
-A message is the time since the first one and what is new; an answer that begins with a verb is a call, with its
-arguments in order, the last one to the end; any other answer is said to the user. World, clock, notifications, tools,
-log and verdict are those of any other world.
-
-Not covered: tools without a verb, arguments that are no text, number or list of one text, several calls in one answer.
-
-A family of a person's life in few words: what a model of a few hundred thousand parameters can learn to live in.
+World, clock, notifications, verdict and the scenarios themselves are those of `life`. Names of people, ids, addresses
+of mail, homes and places to meet have handles. A teacher knows how a matter is handled, and is careless at what the
+family is about: for how long to wait, whose message it was, what is still to be done.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from wanderlust.agent import Agent
-from wanderlust.environment import Episode, Limits
+from wanderlust.environment import Limits
 from wanderlust.environments.assistant_life import FAMILY_SPLITS, AssistantLife
+from wanderlust.environments.brief_worlds import LONG, BriefWorlds, Verb
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.types import Message, Policy, Task, Tool, ToolCall, user
-from wanderlust.worlds.apps.contacts import Contacts
-from wanderlust.worlds.engine.world import World
+from wanderlust.types import Message, Policy, Task
 from wanderlust.worlds.life.players import idle_policy
-from wanderlust.worlds.wrap.world_environment import WorldEnvironment
 
-LONG = re.compile(r"(?<!\w)(?:[\w.-]+@[\w.-]+\w|[a-zA-Z]?[0-9a-f]{12,40}|\+\d[\d ]{6,}\d)(?!\w)")
-"""Addresses of mail, ids, phone numbers."""
-HANDLE = re.compile(r"#(\d{1,4})(?!\d)")
-STAMP = re.compile(r"^\[[\d: -]+\] ", re.MULTILINE)
-SHOWN = 400
-"""Characters of a result that are shown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
-    """A short word for a tool."""
-
-    tool: str
-    takes: tuple[str, ...] = ()
-    """The arguments that are written, in order."""
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that are always the same."""
-    shows: tuple[str, ...] = ()
-    """Of a result in JSON, only the values under these keys are shown, in this order; empty shows the result."""
-
-
-@dataclass(slots=True)
-class Handles:
-    """What `#1`, `#2`, ... stand for in one conversation, by when they were met first."""
-
-    names: Mapping[str, str]
-    """Full names of people by every form that is taken for them: the full name, and a first name only one has."""
-    long: str = LONG.pattern
-    """Pattern of what has a handle besides."""
-    values: list[str] = field(default_factory=list)
-
-    def shorten(self, text: str) -> str:
-        """The text with handles for all that is long. What looks like a handle already is not told apart."""
-        ways = sorted(map(re.escape, self.names), key=len, reverse=True)
-        pattern = rf"{self.long}|\b(?:{'|'.join(ways)})\b" if ways else self.long
-
-        def handle(match: re.Match[str]) -> str:
-            value = self.names.get(match[0], match[0])
-            if value not in self.values:
-                self.values.append(value)
-            return f"#{self.values.index(value) + 1}"
-
-        return re.sub(pattern, handle, text)
-
-    def expand(self, text: str) -> str:
-        """The text with what its handles stand for; one that stands for nothing is left."""
-        values = {f"#{number}": value for number, value in enumerate(self.values, 1)}
-        return HANDLE.sub(lambda match: values.get(f"#{int(match[1])}", match[0]), text)
-
-
-class BriefTools(list[Tool]):
-    """The agent's tools in a world, and how what they are used for is worded in this episode."""
-
-    def __init__(self, tools: Iterable[Tool], handles: Handles, *, began: float):
-        super().__init__(tools)
-        self.handles, self.began = handles, began
-        self.asked: Verb | None = None
-        """The verb that is being answered."""
-
-
-class BriefWorlds(WorldEnvironment):
-    """Worlds whose agent reads and writes in few words. What it was told and what it said stand in the trajectory."""
-
-    verbs: ClassVar[Mapping[str, Verb]] = {}
-    long: ClassVar[str] = LONG.pattern
-    """Pattern of what has a handle besides the names of people."""
-
-    def tools(self, world: World, episode: Episode) -> list[Tool]:
-        """Those that have a verb."""
-        known = {verb.tool for verb in self.verbs.values()}
-        offered = [tool for tool in super().tools(world, episode) if tool.name in known]
-        return BriefTools(offered, Handles(people(world), self.long), began=world.now)
-
-    async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
-        """The seat's next turn, in few words; the message that is returned has the call that was meant."""
-        if not isinstance(tools, BriefTools):
-            return await super().think(world, new, agent=agent, tools=tools)
-        seconds = int(world.now - tools.began)
-        lines = [f"{seconds // 60}:{seconds % 60:02d}"]
-        for message in new:
-            if message.role != "system":
-                text = _shown(message.content, tools.asked)[:SHOWN] if message.role == "tool" else message.content
-                lines.append(tools.handles.shorten(STAMP.sub("", text)))
-        answer = await super().think(world, [user("\n".join(lines))], agent=agent, tools=())
-        return self.meant(answer, tools)
-
-    def meant(self, answer: Message, tools: BriefTools) -> Message:
-        """An answer as the world takes it: handles stand for what they stand for, a verb is a call."""
-        text = answer.content.strip()
-        word, _, rest = text.partition(" ")
-        verb = tools.asked = self.verbs.get(word)
-        if verb is None:
-            return replace(answer, content=tools.handles.expand(text), tool_calls=())
-        parts = rest.split(" ", len(verb.takes) - 1) if verb.takes else []
-        schema = next((tool.schema for tool in tools if tool.name == verb.tool), {})
-        written: dict[str, Any] = {}
-        for name, part in zip(verb.takes, parts, strict=False):
-            value = tools.handles.expand(part)
-            kinds = types_of(schema.get("properties", {}).get(name, {}))
-            if "array" in kinds:
-                written[name] = [value]
-            else:
-                written[name] = int(value) if "integer" in kinds and re.fullmatch(r"-?\d{1,9}", value) else value
-        arguments = json.dumps({**verb.given, **written})
-        call = ToolCall(id=f"call_{len(tools.handles.values)}", name=verb.tool, arguments=arguments)
-        return replace(answer, content="", tool_calls=(call,))
-
-
-def types_of(schema: Mapping[str, Any]) -> set[str]:
-    """The types of JSON that an argument may have."""
-    return {one["type"] for one in (schema, *schema.get("anyOf", ())) if isinstance(one.get("type"), str)}
-
-
-def people(world: World) -> dict[str, str]:
-    """Everybody in the contacts by full name, and by first name where only one has it."""
-    contacts = world.find(Contacts)
-    known = list(contacts.contacts.values()) if contacts is not None else []
-    full = [(one.first_name, f"{one.first_name} {one.last_name}") for one in known if one.first_name and one.last_name]
-    firsts = [first for first, _ in full]
-    return {name: name for _, name in full} | {first: name for first, name in full if firsts.count(first) == 1}
-
-
-def _shown(text: str, verb: Verb | None) -> str:
-    if verb is None or not verb.shows:
-        return text
-    try:
-        found = [*_under(json.loads(text), verb.shows)]
-    except ValueError:  # an error's text
-        return text
-    rows: list[dict[str, Any]] = []
-    for name, value in found:  # a name that comes again begins the next row
-        if not rows or name in rows[-1]:
-            rows.append({})
-        rows[-1][name] = value
-    return " ".join(str(row[name]) for row in rows for name in verb.shows if name in row)
-
-
-def _under(value: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from [(name, inner)] if name in names else _under(inner, names)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _under(inner, names)
-
-
-VERBS = {
+PLACE = r"\bThe [A-Z]\w+ [A-Z]\w+\b"
+HOME = r"\b\d+ [A-Z]\w+ [A-Z]\w+, [A-Z]\w+\b"
+BRIEF_VERBS: Mapping[str, Verb] = {
     "id": Verb(tool="Chats__get_user_id", takes=("user_name",)),
     "chat": Verb(tool="Chats__send_message", takes=("user_id", "content")),
     "read": Verb(tool="Chats__read_conversation", takes=("conversation_id",), given={"limit": 1}, shows=("content",)),
     "wait": Verb(tool="System__wait_for_notification", takes=("timeout",)),
+    "group": Verb(tool="Chats__search", takes=("query",)),
+    "say": Verb(tool="Chats__send_message_to_group_conversation", takes=("conversation_id", "content")),
+    "address": Verb(tool="Contacts__search_contacts", takes=("query",), shows=("email",)),
+    "newest": Verb(tool="Emails__list_emails", given={"limit": 1}, shows=("email_id",)),
+    "forward": Verb(tool="Emails__forward_email", takes=("email_id", "recipients")),
+    "mail": Verb(tool="Emails__send_email", takes=("recipients", "content"), given={"subject": "Question"}),
+    "find": Verb(tool="Shopping__search_product", takes=("product_name",), shows=("colour", "item_id", "price")),
+    "add": Verb(tool="Shopping__add_to_cart", takes=("item_id",)),
+    "buy": Verb(tool="Shopping__checkout"),
+    "cab": Verb(
+        tool="Cabs__order_ride", takes=("start_location", "end_location", "service_type"), shows=("service_type",)
+    ),
+}
+CARE = 0.75
+"""Probability that the teacher is careful, at each turn at which it can err."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a teacher has read and said, and how careful it is now."""
+
+    read: Sequence[str]
+    said: Sequence[str]
+    rng: Random
+    care: float
+
+    @property
+    def request(self) -> str:
+        """What the user asked for."""
+        return self.read[0].partition("\n")[2]
+
+    @property
+    def news(self) -> str:
+        """What was read last, without the clock."""
+        return self.read[-1].partition("\n")[2]
+
+    @property
+    def verb(self) -> str:
+        """The first word that was said last; empty at the start."""
+        return self.said[-1].split(" ")[0] if self.said else ""
+
+    def careful(self) -> bool:
+        """A draw."""
+        return self.rng.random() < self.care
+
+    def turns(self, verb: str) -> list[int]:
+        """The turns that began with this verb."""
+        return [turn for turn, text in enumerate(self.said) if text.split(" ")[0] == verb]
+
+    def heard(self, turn: int) -> str:
+        """What came of this turn."""
+        return self.read[turn + 1].partition("\n")[2]
+
+    def since(self, turn: int) -> int:
+        """Seconds that have gone by since this turn."""
+        return seconds_of(self.read[-1]) - seconds_of(self.read[turn + 1])
+
+    def wait(self, left: int) -> str:
+        """Wait for so long, or, without care, for another time."""
+        return f"wait {left if self.careful() else 30 * self.rng.randint(1, 20)}"
+
+    @property
+    def came(self) -> str:
+        """The handle in the last notification; empty when nothing came."""
+        found = re.findall(r"(?:received|cancelled).*?(#\d+)?$", self.news)
+        return found[-1] if found else ""
+
+
+def seconds_of(read: str) -> int:
+    """The clock of a message."""
+    minutes, _, seconds = read.partition("\n")[0].partition(":")
+    return 60 * int(minutes) + int(seconds)
+
+
+Step = Callable[[Seen], str]
+
+
+def no_answer(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+    """Ask; wait for exactly as long as one was told; ask the other."""
+    who, thing, minutes, other = found(
+        seen, r"Ask (#\d+) in Chats whether I can have the (.+?) back.*? within (\d+) minutes, ask (#\d+) "
+    )
+    asked = seen.turns("chat")
+    match seen.verb:
+        case "":
+            return f"id {who}"
+        case "id":
+            return f"chat {seen.news} can I have the {thing} back today?"
+        case "chat" if len(asked) > 1:
+            return f"I asked {other}."
+        case "read":
+            return f"{who} says: {seen.news}"
+        case "wait" if seen.came and (seen.came == seen.heard(asked[0]) or not seen.careful()):
+            return f"read {seen.came}"
+    left = 60 * int(minutes) - seen.since(asked[0])
+    if left > 0 and (seen.verb == "chat" or seen.careful()):
+        return seen.wait(left)
+    return f"id {other}" if seen.careful() else f"I asked {other}."
+
+
+def ask_around(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+    """Ask one after the other, and the next only after a no."""
+    thing, first, second = found(seen, r"bring an? (.+?) on Saturday\. Ask (#\d+), then (#\d+) in Chats")
+    asked = seen.turns("chat")
+    who = (first, second)[min(len(asked), 2) - 1]
+    match seen.verb:
+        case "":
+            return f"id {first}"
+        case "id":
+            return f"chat {seen.news} can you bring a {thing} on Saturday?"
+        case "chat":
+            return "wait 600" if seen.careful() else f"{who} brings it."
+        case "read" if seen.news.startswith("Yes"):
+            return f"{who} brings it."
+        case "read":
+            return f"id {second}" if len(asked) < 2 and seen.careful() else f"{second} brings it."
+        case "wait" if seen.came and (seen.came == seen.heard(asked[-1]) or not seen.careful()):
+            return f"read {seen.came}"
+    return "wait 600" if seen.careful() else f"{who} brings it."
+
+
+def watch_for(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+    """Forward the right mail as soon as it is there; ask for it when it has not come in time."""
+    who, topic, keeper, minutes = found(
+        seen,
+        r"(#\d+) is going to mail me the numbers on the (.+?)\. .*?forward it to (#\d+)\. .*?within (\d+) minutes",
+    )
+    known = [seen.heard(turn) for turn in seen.turns("address")]
+    match seen.verb:
+        case "":
+            return f"address {who}"
+        case "address" if len(known) < 2:
+            return f"address {keeper}"
+        case "newest":
+            return f"forward {seen.news} {known[1]}"
+        case "forward":
+            return f"I have forwarded it to {keeper}."
+        case "mail":
+            return f"Nothing came, so I have asked {who}."
+        case "wait" if seen.came and (seen.came == known[0] or not seen.careful()):
+            return "newest"
+    left = 60 * int(minutes) - seconds_of(seen.read[-1])
+    return seen.wait(left) if left > 0 else f"mail {known[0]} could you send me the numbers on the {topic}?"
+
+
+def countdown(seen: Seen) -> str:
+    """Say how much is left, at equal times; where a talk that was found is no group, try the next."""
+    title, whole, every = found(seen, r"group chat '(.+?)' now: '(\d+) minutes left'\. Then do so every (\d+) minutes")
+    if not seen.verb:
+        return f"group {title}"
+    said = [turn for turn in seen.turns("say") if not seen.heard(turn).startswith("error")]
+    if seen.said[-1].endswith(" 0 minutes left") and not seen.news.startswith("error"):
+        return "It is over."
+    left = 60 * int(every) - seen.since(said[-1]) if said else 0
+    if left > 0 and (seen.verb == "say" or seen.careful()):
+        return seen.wait(left)
+    talks = re.findall(r"#\d+", seen.heard(0))
+    wrong = len(seen.turns("say")) - len(said)
+    shown = int(whole) - int(every) * len(said) if seen.careful() else int(every) * seen.rng.randint(0, 2)
+    return f"say {talks[wrong] if wrong < len(talks) else '#1'} {max(shown, 0)} minutes left"
+
+
+def sold_out(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+    """Order; order the second choice when the shop cancels; report after ten minutes in which it did not."""
+    what, first, second = found(seen, r"Order the \w+ (.+?) in (\w+) \(one piece\)\. .*?(?:take|order) (\w+) instead")
+    bought = seen.turns("buy")
+    colour = (first, second)[min(max(len(bought) - 1, 0), 1)]
+    if not seen.verb:
+        return f"find {what}"
+    items = {colour: (item, price) for colour, item, price in re.findall(r"(\w+) (#\d+) ([\d.]+)", seen.heard(0))}
+    if colour not in items or second not in items:
+        return "I cannot."
+    match seen.verb:
+        case "find":
+            return f"add {items[first if seen.careful() else second][0]}"
+        case "add":
+            return "buy"
+        case "buy":
+            return seen.wait(600)
+        case "wait" if "cancelled" in seen.news and len(bought) < 2 and seen.careful():
+            return f"add {items[second][0]}"
+    left = 600 - seen.since(bought[-1])
+    return seen.wait(left) if left > 0 and seen.careful() else f"It is {colour}, for {items[colour][1]} EUR."
+
+
+def ride_cancelled(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+    """Take a cab and say so; take the better one when the driver cancels, and say that too."""
+    home, place, who = found(
+        seen, r"cab \(Default\) from home, (#\d+), to (#\d+), for now, and tell (#\d+) in Chats that I am on my way"
+    )
+    cabs, told = seen.turns("cab"), seen.turns("chat")
+    match seen.verb:
+        case "":
+            return f"cab {home} {place} Default"
+        case "cab" if len(cabs) < 2:
+            return f"id {who}"
+        case "id":
+            return f"chat {seen.news} I am on my way to {place}."
+        case "chat" if len(told) < 2:
+            return "wait 600" if seen.careful() else "The cab is ordered."
+        case "cab":
+            known = seen.heard(seen.turns("id")[0])
+            return f"chat {known} I come a little later." if seen.careful() else "The Premium cab is ordered."
+        case "wait" if "cancelled" in seen.news:
+            return f"cab {home} {place} {'Premium' if seen.careful() else 'Default'}"
+    return "The Premium cab is ordered."
+
+
+BRIEF_FAMILIES: Mapping[str, Step] = {
+    "no-answer": no_answer,
+    "ask-around": ask_around,
+    "watch-for": watch_for,
+    "countdown": countdown,
+    "sold-out": sold_out,
+    "ride-cancelled": ride_cancelled,
 }
 
 
-class BriefNoAnswer(BriefWorlds, AssistantLife):
-    """The scenarios of the family `no-answer` at one level, in few words; graded as any life is."""
+class OtherRequest(ValueError):
+    """The request is of another family."""
 
-    verbs: ClassVar[Mapping[str, Verb]] = VERBS
-    players: Mapping[str, Callable[[], Policy]] = {
-        "nothing": idle_policy,
-        "teacher": lambda: hasty(care=0.75),
-    }
-    limits = Limits(max_turns=14)
 
-    def __init__(self, *, level: int = 1, evaluated: int = 100, **options: Any):
-        """The `eval` split has `evaluated` tasks and is held out; `options` are those of `AssistantLife`."""
-        super().__init__(["no-answer"], levels=(level,), **options)
+def found(seen: Seen, pattern: str) -> tuple[str, ...]:
+    """What the request says. Raises OtherRequest when it is none of this kind."""
+    match = re.search(pattern, seen.request)
+    if match is None:
+        raise OtherRequest(seen.request)
+    return match.groups()
+
+
+def teacher(*, care: float = CARE) -> Scripted:
+    """Handles the six kinds of requests, with probability `care` of being careful; 1 makes no mistake."""
+
+    def act(messages: Sequence[Message], rng: Random) -> str:
+        read = [one.content for one in messages if one.role == "user"]
+        said = [one.content for one in messages if one.role != "user"]
+        for step in BRIEF_FAMILIES.values():
+            try:
+                return step(Seen(read, said, rng, care))
+            except OtherRequest:
+                continue
+        return "I cannot."
+
+    return Scripted(act)
+
+
+class BriefLife(BriefWorlds, AssistantLife):
+    """Scenarios of six families at one level, in few words; graded as any life is."""
+
+    verbs: ClassVar[Mapping[str, Verb]] = BRIEF_VERBS
+    long: ClassVar[str] = f"{HOME}|{PLACE}|{LONG.pattern}"
+    group_by = "family"
+    players: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "teacher": teacher}
+    limits = Limits(max_turns=16)
+
+    def __init__(
+        self,
+        families: Sequence[str] | str = tuple(BRIEF_FAMILIES),
+        *,
+        level: int = 1,
+        evaluated: int = 40,
+        **options: Any,
+    ):
+        """`evaluated` tasks of each family in `eval`, held out; `options` as of `AssistantLife`.
+
+        Raises UsageError for a family that has no form in few words.
+        """
+        named = [families] if isinstance(families, str) else [*families]
+        if wrong := [name for name in named if name not in BRIEF_FAMILIES]:
+            raise UsageError(f"{wrong[0]} has no form in few words: one of {', '.join(BRIEF_FAMILIES)}")
+        super().__init__(named, levels=(level,), **options)
         self.evaluated = evaluated
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """As of `AssistantLife`, without a prompt."""
         if split not in FAMILY_SPLITS:
             raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
-        found = (
-            super().tasks(split) if split == "train" else self.tasks_of_seeds(split, self.eval_seeds(self.evaluated))
-        )
-        return (Task(id=task.id, info=task.info) for task in found)
+        made = super().tasks(split) if split == "train" else self.tasks_of_seeds(split, self.eval_seeds(self.evaluated))
+        return (Task(id=task.id, info=task.info) for task in made)
 
     def oracle(self, task: Task) -> Policy:
         """Reads the same few words as everybody, and does what is right."""
-        return hasty(care=1.0)
-
-
-ASKED = re.compile(
-    r"Ask (#\d+) in Chats whether I can have the (.+?) back today\..*? within (\d+) minutes, ask (#\d+) "
-)
-CLOCK = re.compile(r"(\d+):(\d\d)\n")
-
-
-def hasty(*, care: float = 0.3) -> Scripted:
-    """A teacher for `no-answer` that knows how one asks and waits, and not how long, nor for whom.
-
-    With probability `care` each it waits for the time that is left, ignores who is not meant, and asks the other.
-    """
-    return Scripted(lambda messages, rng: _next(messages, rng, care))
-
-
-def _next(messages: Sequence[Message], rng: Random, care: float) -> str:
-    read, said = [m.content for m in messages if m.role == "user"], [m.content for m in messages if m.role != "user"]
-    request = ASKED.search(read[0])
-    if request is None:
-        return "I cannot."
-    who, thing, minutes, other = request.groups()
-    last, news = said[-1] if said else "", read[-1].partition("\n")[2]
-    asked = [at for at, line in enumerate(said) if line.startswith("chat")]
-    match last.split(" ")[0]:
-        case "id":
-            return f"chat {news} can I have the {thing} back today?"
-        case "read":
-            return f"{who} says: {news}"
-        case "wait":
-            talk = read[asked[0] + 1].partition("\n")[2]
-            left = 60 * int(minutes) + _seconds(read[asked[0] + 1]) - _seconds(read[-1])
-            return _waited(news, talk, other, left=left, rng=rng, care=care)
-        case "chat":
-            return f"I asked {other}." if len(asked) > 1 else _wait(60 * int(minutes), rng, care)
-    return "" if said else f"id {who}"
-
-
-def _waited(news: str, talk: str, other: str, *, left: int, rng: Random, care: float) -> str:
-    came = news.rpartition(" ")[2] if "message" in news else ""
-    if came and (came == talk or rng.random() > care):
-        return f"read {came}"
-    if left > 0 and rng.random() < care:
-        return _wait(left, rng, care)
-    return f"id {other}" if rng.random() < care else f"I asked {other}."
-
-
-def _wait(left: int, rng: Random, care: float) -> str:
-    return f"wait {left if rng.random() < care else 30 * rng.randint(1, 12)}"
-
-
-def _seconds(read: str) -> int:
-    found = CLOCK.match(read)
-    return 60 * int(found[1]) + int(found[2]) if found else 0
+        return teacher(care=1.0)

@@ -66,17 +66,19 @@ KUHN = TrainConfig(
 )
 """Poker by self-play, each deal once a step; a seat is compared with rollouts of the same cards and seat."""
 
-NO_ANSWER = TrainConfig(
-    env="wanderlust.environments.brief_life:BriefNoAnswer",
+LIFE = TrainConfig(
+    env="wanderlust.environments.brief_life:BriefLife",
     policy="fresh",
+    sft_episodes=3000,
+    sft_steps=800,
     algorithm="cispo-tree",
-    steps=60,
-    tasks_per_step=24,
+    steps=120,
+    tasks_per_step=48,
     lr=1e-3,
     max_tokens=24,
-    eval_every=30,
+    eval_every=60,
 )
-"""To wait for an answer, exactly as long as one was told, and to ask somebody else then."""
+"""Six families of a life: to wait for as long as one was told, to tell whose answer it was, to do what is left."""
 
 REPAIRS = TrainConfig(
     env="wanderlust.environments.repairs:Repairs",
@@ -157,7 +159,7 @@ TRAIN_PRESETS: Mapping[str, TrainConfig] = {
     "wordle": WORDLE,
     "arithmetic": ARITHMETIC,
     "kuhn": KUHN,
-    "no-answer": NO_ANSWER,
+    "life": LIFE,
     "repairs": REPAIRS,
     "inbox": INBOX,
     "self-made": SELF_MADE,

@@ -1,4 +1,4 @@
-"""Worlds in few words: what is shown, what is understood, who grades; and a tiny model that lives in one."""
+"""Worlds in few words: what is shown, what is understood, who grades."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from wanderlust.environments.assistant_life import AssistantLife
-from wanderlust.environments.brief_life import BriefNoAnswer, Handles, hasty
+from wanderlust.environments.brief_life import BriefLife, teacher
+from wanderlust.environments.brief_worlds import Handles
 from wanderlust.policies.scripted import Scripted
-from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.runner.engine import rollout
 from wanderlust.types import Policy, Rollout
 from wanderlust.worlds.wrap.world_environment import log_of
 
-ENV = BriefNoAnswer(evaluated=12)
+ENV = BriefLife("no-answer", evaluated=12)
 TASKS = list(ENV.tasks("eval"))
 
 
@@ -29,29 +29,11 @@ def reward(done: Rollout) -> float:
     return score.reward
 
 
-def test_who_reads_the_few_words_and_does_what_is_right_is_accepted() -> None:
-    for at in range(len(TASKS)):
-        done = play(hasty(care=1.0), at)
-        assert reward(done) == 1.0
-        assert all(not said.tool_calls for said in done.trajectories[0].messages)  # calls stand in the log alone
-
-
-def test_the_reward_is_the_verdict_on_the_log_as_in_any_life() -> None:
-    for care in (0.3, 0.6, 1.0):
-        for at in range(4):
-            done = play(hasty(care=care), at)
-            _, grader = AssistantLife(["no-answer"], levels=(1,)).scenario_and_grader(TASKS[at].id)
-            assert reward(done) == float(grader.verdict(log_of(done)).accepted)
-
-
-def test_a_hasty_teacher_fails_more_often_than_not_and_not_always() -> None:
-    async def mean(care: float) -> float:
-        env = BriefNoAnswer(evaluated=40)
-        async with rollouts(env, env.tasks("eval"), hasty(care=care)) as stream:
-            return sum([reward(group.rollouts[0]) async for group in stream]) / env.evaluated
-
-    assert 0.02 < asyncio.run(mean(0.5)) < 0.4
-    assert asyncio.run(mean(1.0)) == 1.0
+def test_calls_stand_in_the_log_alone() -> None:
+    done = play(teacher(care=1.0))
+    assert reward(done) == 1.0
+    assert all(not said.tool_calls for said in done.trajectories[0].messages)
+    assert [line.action for line in log_of(done) if line.by == "agent"][:2] == ["get_user_id", "send_message"]
 
 
 def test_doing_nothing_is_rejected() -> None:

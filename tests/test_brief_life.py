@@ -8,7 +8,7 @@ import pytest
 
 from wanderlust import evaluate_sync, rollout
 from wanderlust.environments.assistant_life import AssistantLife
-from wanderlust.environments.brief_families import BRIEF_FAMILIES, BriefLife, teacher
+from wanderlust.environments.brief_life import BRIEF_FAMILIES, BriefLife, teacher
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.tasks.registry import resolve_environment
