@@ -26,6 +26,7 @@ from wanderlust.cli.world_options import (
     scenario_id,
 )
 from wanderlust.cli.world_show import print_outcome, show_world
+from wanderlust.cli.world_write import review_command, write_command
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.resolve import open_policies, resolve_policy
@@ -56,7 +57,9 @@ def world_command(
     `world verify SCENARIO`, which plays the oracle and tests the verifier on it; `world verify SCENARIO --log FILE`;
     `world verify RUN ROLLOUT`; `world import FILE...`; `world budget RUN`; `world new family|app|persona NAME`,
     which writes a folder that works and has a test; `world bench life --policy NAME --out FOLDER`, which plays all
-    tasks of eval three times and reports by capability beside the environment's players. A scenario is
+    tasks of eval three times and reports by capability beside the environment's players; `world write --policy NAME
+    --out FOLDER`, which has a model draft stories, and `world review FOLDER [DRAFT [accept|reject|comment]]`, after
+    which `life,families=FOLDER` plays those that were accepted. A scenario is
     family/split-seed/level, as in invite/eval-0/1, or a file of ARE's JSON; a family alone, also as file.py:name, is
     its first scenario of the eval split. Files of rows (.jsonl, .parquet) are imported row by row.
 
@@ -65,7 +68,7 @@ def world_command(
     Parameters
     ----------
     verb:
-        list, show, run, verify, import, budget, new or bench.
+        list, show, run, verify, import, budget, new, bench, write or review.
     arguments:
         A scenario, a family, a file, or a run's folder and the number of a rollout.
     """
@@ -127,6 +130,8 @@ WORLD_VERBS: Mapping[str, Callable[[WorldCommand], int]] = {
     "budget": budget_command,
     "new": new_world_command,
     "bench": bench_command,
+    "write": write_command,
+    "review": review_command,
 }
 """Commands of `wander world`."""
 SCENARIO_HELP = "a scenario, as in invite/eval-0/1"
@@ -139,5 +144,7 @@ ARGUMENT_COUNTS: Mapping[str, tuple[int, float, str]] = {
     "budget": (1, 1, "the folder of an evaluation"),
     "new": (2, 2, "family, app or persona, and a name"),
     "bench": (0, 1, "an environment of generated scenarios, as life,levels=2"),
+    "write": (0, 0, "nothing"),
+    "review": (1, 3, "a folder of drafts, and a draft and what to do with it: accept, reject or comment"),
 }
 """How many words each of them takes at least and at most, and which."""

@@ -29,11 +29,22 @@ class WorldOptions:
     """Policy, and where results go."""
 
     policy: str = "oracle"
-    """For run and bench: oracle, greedy, nothing, an endpoint's URL, a checkpoint, a script."""
+    """For run and bench: oracle, greedy, nothing, an endpoint's URL, a checkpoint, a script. For write: who drafts."""
     out: Path | None = None
-    """For import: folder for the files as they were understood. For bench: folder of the rollouts and the report."""
+    """For import: folder for the files as they were understood. For bench: folder of the rollouts and the report. For
+    write: folder of the drafts."""
     samples: PositiveInt = 3
     """For bench: runs of every task."""
+    count: PositiveInt = 5
+    """For write: drafts that the folder is to have."""
+    about: str = ""
+    """For write: what the stories shall be about."""
+    solver: tuple[str, ...] = ("greedy",)
+    """For write: policies that play each draft; several by giving the option again."""
+    solved_at_most: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.9
+    """For write: a draft of which a solver passes a larger share is too easy."""
+    comment: str = ""
+    """For review: words to a decision."""
 
 
 @Parameter(name="*")
