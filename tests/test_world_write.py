@@ -10,7 +10,7 @@ import pytest
 from wanderlust import Scripted, rollout
 from wanderlust.cli.main import main
 from wanderlust.environments.assistant_life import AssistantLife
-from wanderlust.errors import UsageError
+from wanderlust.errors import StoreError, UsageError
 from wanderlust.recipes.story_drafts import EXAMPLE, actions, write_stories
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.worlds.life.described import StoryError, check_story, read_story, story_family
@@ -228,3 +228,10 @@ def test_the_command_drafts_by_a_script(tmp_path, capsys, monkeypatch):
     assert code == 0, err
     assert json.loads(out)["counts"] == {"ready": 1, "easy": 0, "failed": 0}
     assert command(capsys, "write", "--policy", "writer.py:writer")[0] == 2
+
+
+def test_a_folder_whose_names_lead_elsewhere_is_refused(folder):
+    place = folder / "drafts.jsonl"
+    place.write_text(place.read_text().replace("who-mailed", "../../who-mailed"))
+    with pytest.raises(StoreError, match=r"'../../who-mailed' is no name of a draft"):
+        reviewed_drafts(folder)

@@ -11,6 +11,7 @@ const Group = lazy(() => import("./screens/Group"))
 const Config = lazy(() => import("./screens/Config"))
 const Compare = lazy(() => import("./screens/Compare"))
 const Play = lazy(() => import("./screens/Play"))
+const Drafts = lazy(() => import("./screens/Drafts"))
 
 /** The screen of a place; its parts are checked here, so that a screen gets what it needs. */
 function screen({ parts }: Place): ReactNode {
@@ -18,6 +19,7 @@ function screen({ parts }: Place): ReactNode {
   if (root === undefined) return <Runs />
   if (root === "play") return <Play />
   if (root === "compare") return <Compare />
+  if (root === "drafts") return <Drafts folder={key} name={what} />
   if (root !== "run" || key === undefined) return <Nowhere />
   if (what === undefined) return <Run run={key} />
   if (what === "config") return <Config run={key} />

@@ -14,6 +14,7 @@ const NAMES = new Map([
   ["config", "Config"],
   ["compare", "Compare"],
   ["play", "Play"],
+  ["drafts", "Drafts"],
 ])
 
 /** What is around every screen: where we are, whether news come in, the look, the keyboard. */
@@ -36,6 +37,7 @@ export function Shell({ place, children }: { place: Place; children: ReactNode }
     { keys: ["g h"], what: "All runs", run: () => go(to([])) },
     { keys: ["g p"], what: EXPORTED ? "" : "Play", run: () => go(to(["play"])) },
     { keys: ["g c"], what: EXPORTED ? "" : "Compare", run: () => go(to(["compare"])) },
+    { keys: ["g d"], what: EXPORTED ? "" : "Drafts", run: () => go(to(["drafts"])) },
     { keys: ["g r"], what: run ? "This run" : "", run: () => run && go(to(["run", run])) },
     { keys: ["g t"], what: run ? "This run's rollouts" : "", run: () => run && go(to(["run", run, "rollouts"])) },
     { keys: ["/"], what: "To the filter", run: () => document.querySelector<HTMLElement>("[data-filter]")?.focus() },
@@ -64,6 +66,11 @@ export function Shell({ place, children }: { place: Place; children: ReactNode }
           {!EXPORTED && (
             <Link to={to(["play"])} className={root === "play" ? "here" : ""}>
               Play
+            </Link>
+          )}
+          {!EXPORTED && (
+            <Link to={to(["drafts"])} className={root === "drafts" ? "here" : ""}>
+              Drafts
             </Link>
           )}
         </nav>

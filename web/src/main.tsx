@@ -19,6 +19,7 @@ import "./styles/play.css"
 import "./styles/grid.css"
 import "./styles/markdown.css"
 import "./styles/result.css"
+import "./styles/drafts.css"
 
 const root = document.getElementById("root")
 if (EXPORTED) await readFiles()

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from wanderlust.errors import UsageError, WanderlustError
 from wanderlust.runner.control import SIGNALS
 from wanderlust.store.run_folder import RUNS_FOLDER
-from wanderlust.studio import comparisons, event_stream, grid_view, play_routes, rollouts, runs
+from wanderlust.studio import comparisons, draft_view, event_stream, grid_view, play_routes, rollouts, runs
 from wanderlust.studio.auth import Guard
 from wanderlust.studio.requests import StudioState, failure_response, json_response
 from wanderlust.studio.run_index import NotFound, RunIndex
@@ -79,6 +79,7 @@ ALL_ROUTES = (
     *play_routes.PLAY_ROUTES,
     *grid_view.GRID_ROUTES,
     *comparisons.COMPARE_ROUTES,
+    *draft_view.DRAFT_ROUTES,
     *runs.CONTROL_ROUTES,
     *event_stream.STREAM_ROUTES,
     *PAGE_ROUTES,  # takes every other path, so it comes last

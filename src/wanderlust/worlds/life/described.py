@@ -29,6 +29,7 @@ from wanderlust.worlds.life.universes.text_templates import Split, format_day, f
 MAX_STORY_BYTES = 64 << 10
 """Bytes of a story; a longer one is refused unread."""
 MAX_STEPS = 40
+STORY_NAME = re.compile(r"[a-z][a-z0-9-]{1,40}")
 SLOT = re.compile(r"\{([a-z][a-z0-9_]*)(?:\.([a-z]+))?\}")
 SPLITS: tuple[Split, ...] = ("train", "held")
 CHECK_SEEDS = 3
@@ -36,7 +37,7 @@ CHECK_SEEDS = 3
 Ways = list[str]
 
 
-class FactOf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class FactOf(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A fact that a text must state; one of the fields."""
 
     ways: Ways = []
@@ -51,7 +52,7 @@ class FactOf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The person in this role, and nobody of the other roles."""
 
 
-class Before(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Before(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Something that stands in an app before the story begins; one of mail, chat, message, event, file."""
 
     mail: str = ""
@@ -72,7 +73,7 @@ class Before(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     with_: list[str] = msgspec.field(default=[], name="with")
 
 
-class Step(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Step(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Something that happens: an act, or a report of the agent, or words of the user."""
 
     id: str = ""
@@ -96,7 +97,7 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Seconds after them. Above one second, an act of the agent has to be done about then."""
 
 
-class Story(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Story(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A family of scenarios as data."""
 
     name: str
@@ -133,7 +134,7 @@ def read_story(text: str | bytes) -> Story:
         story = msgspec.json.decode(raw, type=Story)
     except msgspec.DecodeError as error:
         raise StoryError(str(error)) from error
-    if not re.fullmatch(r"[a-z][a-z0-9-]{1,40}", story.name):
+    if not STORY_NAME.fullmatch(story.name):
         raise StoryError(f"the name {story.name[:50]!r} is not of small letters, digits and hyphens")
     if not story.then or len(story.then) > MAX_STEPS:
         raise StoryError(f"the story has {len(story.then)} steps, expected 1 to {MAX_STEPS}")

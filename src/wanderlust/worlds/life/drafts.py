@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.worlds.life.described import StoryError, check_story, read_family, read_story
+from wanderlust.worlds.life.described import STORY_NAME, StoryError, check_story, read_family, read_story
 from wanderlust.worlds.life.families.family import Family
 
 T = TypeVar("T")
@@ -67,7 +67,10 @@ def digest_of(text: str) -> str:
 
 def drafts_in(folder: Path) -> list[Draft]:
     """The drafts of a folder in order; none where there are none. StoreError for a file that cannot be read."""
-    return _rows(folder / DRAFTS_FILE, Draft)
+    drafts = _rows(folder / DRAFTS_FILE, Draft)
+    if wrong := [one.name for one in drafts if not STORY_NAME.fullmatch(one.name)]:  # names of files
+        raise StoreError(f"{folder / DRAFTS_FILE}: {wrong[0][:60]!r} is no name of a draft")
+    return drafts
 
 
 def reviewed_drafts(folder: Path) -> list[ReviewedDraft]:
