@@ -16,6 +16,7 @@ from wanderlust.tasks.private import read_secret, secret_digests
 from wanderlust.types import Policy, Rollout, Score, Task, Trajectory, system
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
+from wanderlust.worlds.life.drafts import named_families
 from wanderlust.worlds.life.families.family import (
     LEVELS,
     PRIVATE_SEEDS,
@@ -91,7 +92,7 @@ class AssistantLife(WorldEnvironment):
         super().__init__((), **options)
         self.judge = resolve_world_judge(judge, judge_model)
         named = [families] if isinstance(families, str) else families
-        self.families = tuple(one for name in named for one in find_families(name)) or tuple(
+        self.families = tuple(one for name in named for one in named_families(name)) or tuple(
             one for one in all_families().values() if not self.capabilities or one.capability in self.capabilities
         )
         self.persona = find_persona(persona) if isinstance(persona, str) else persona

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
 from pkgutil import iter_modules
 from random import Random
 from types import ModuleType
@@ -187,18 +186,10 @@ def families_at(target: str) -> list[Family]:
 
 
 def find_families(name: str) -> list[Family]:
-    """The families of a name, at a place that `families_at` takes, of a story's file, or of a folder of drafts.
-
-    Raises UsageError when there are none.
-    """
+    """The families of a name, or at a place that `families_at` takes. Raises UsageError when there are none."""
     known = all_families()
     if name in known:
         return [known[name]]
-    if name.endswith(".json") or Path(name).is_dir():
-        from wanderlust.worlds.life.described import read_family  # stories are told on this stage
-        from wanderlust.worlds.life.drafts import accepted_families
-
-        return [read_family(Path(name))] if name.endswith(".json") else accepted_families(Path(name))
     if ":" in name or name.endswith(".py"):
         return families_at(name)
     raise UsageError(f"there is no family {name!r}: one of {', '.join(known)}; or file.py:name, or a story's file.json")
