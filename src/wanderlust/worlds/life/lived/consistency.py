@@ -99,8 +99,8 @@ class _Check:
             if record.app in ("Chats", "Messages", "Emails") and self._is_by(fact):
                 return record.sender == value
             return value in record.people or self._written(fact) in record.text
-        if kind == "count" and record.app == "Contacts":
-            return record.text.endswith(f"\n{self._written(fact)}")
+        if record.app == "Contacts":
+            return self._written(fact) in record.text.split("\n")
         return self._written(fact).casefold() in record.text.casefold()
 
     def _is_by(self, fact: LedgerFact) -> bool:

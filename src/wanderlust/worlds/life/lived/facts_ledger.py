@@ -14,7 +14,7 @@ Value: TypeAlias = str | float
 ValueType: TypeAlias = Literal["person", "place", "day", "time", "amount", "thing", "topic", "text", "number", "count"]
 _ATTRIBUTES: Mapping[ValueType, str] = {
     "person": "proposer present canceller mover payer provider organiser attendee adviser receiver borrower issuer "
-    "companion host asker keeper giver taker writer teller shop helper",
+    "companion host self asker keeper giver taker writer teller shop helper",
     "place": "place town street",
     "day": "day first_day due said",
     "time": "time",

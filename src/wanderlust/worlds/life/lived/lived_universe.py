@@ -46,21 +46,21 @@ LIVED_SIZES: Mapping[SizeName, LivedSize] = {
     "gaia2": LivedSize(much=10, dialogues=850, letters=430, round_letters=330, clubs=8),
 }
 HAPPENINGS: Mapping[Callable[[Chronicle], None], int] = {
-    private_happenings.meal: 16,
+    private_happenings.meal: 18,
     private_happenings.loan: 6,
     private_happenings.advice: 6,
-    private_happenings.trip: 2,
-    private_happenings.collection: 3,
-    private_happenings.favour: 3,
-    private_happenings.referral: 2,
-    private_happenings.party: 3,
-    private_happenings.parcel: 4,
-    official_happenings.appointment: 8,
+    private_happenings.trip: 3,
+    private_happenings.collection: 4,
+    private_happenings.favour: 4,
+    private_happenings.referral: 3,
+    private_happenings.party: 4,
+    private_happenings.parcel: 5,
+    official_happenings.appointment: 11,
     official_happenings.meeting: 14,
-    official_happenings.handover: 4,
-    official_happenings.order: 10,
-    official_happenings.viewing: 3,
-    official_happenings.course: 2,
+    official_happenings.handover: 5,
+    official_happenings.order: 11,
+    official_happenings.viewing: 4,
+    official_happenings.course: 3,
 }
 """How often each kind happens in a small life."""
 

@@ -12,8 +12,8 @@ from wanderlust.worlds.life.universes.text_templates import format_day, format_p
 
 HABIT_SHARE = 0.4
 """Share of meals at one of the places that are habits."""
-VERDICTS = ("too long", "splendid", "rather dull", "clever", "not for me", "worth every hour", "sad", "overrated")
-FLAT_VERDICTS = ("too dark", "lovely", "too dear", "damp", "charming", "noisy", "just right", "tiny")
+VERDICTS = ("splendid", "tedious", "clever", "gripping", "gloomy", "overrated", "touching", "predictable")
+FLAT_VERDICTS = ("dark", "lovely", "pricey", "damp", "charming", "noisy", "perfect", "tiny")
 
 
 def meal(life: Chronicle) -> None:

@@ -121,7 +121,8 @@ def _things(universe: LivedUniverse) -> Iterator[Record]:
 
 def _contacts(universe: LivedUniverse) -> Iterator[Record]:
     for one in universe.life.contacts.contacts.values():
-        text = "\n".join(map(str, (one.city_living, one.address, one.job, one.phone, one.age)))
+        street = (one.address or "").removesuffix(f", {one.city_living}")
+        text = "\n".join(map(str, (one.city_living, street, one.job, one.phone, one.age)))
         yield Record(name=f"Contacts/{one.contact_id}", text=text, people=frozenset({one.contact_id}))
 
 
