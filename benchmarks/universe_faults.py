@@ -29,7 +29,7 @@ def fault(plant: Plant) -> Plant:
 
 
 def with_fault(universe: LivedUniverse, kind: str, seed: int) -> LivedUniverse:
-    """A copy of the universe with one fault of a kind. Raises IndexError where it has nothing that could be wrong so."""
+    """A copy of the universe with one fault of a kind. Raises IndexError where nothing could be wrong so."""
     life = universe.life.with_own_tables()
     FAULTS[kind](universe, life, Random(f"{kind}/{seed}"))
     return changed(universe, life=life)

@@ -48,9 +48,7 @@ WORDS: Mapping[tuple[str, str], AttributeWords] = {
     ("meal", "present"): W("", "that {} was invited to", "", ""),
     ("meal", "place"): W("the venue of {}", "at {}", "", "Where was {} to be?"),
     ("meal", "day"): W("the day of {}", "on {}", "", "For which day was {} fixed in the end?"),
-    ("meal", "canceller"): W(
-        "whoever called off {}", "that {} called off", "that was called off", "Who called {} off?"
-    ),
+    ("meal", "canceller"): W("whoever called off {}", "that {} called off", "that was called off", "Who cancelled {}?"),
     ("meal", "mover"): W("whoever had {} put off", "that {} had put off", "that was put off", "Who had {} put off?"),
     ("meal", "payer"): W("whoever paid for {}", "that {} paid for", "", "Who paid for {}?"),
     ("meal", "amount"): W("", "", "", "What was the total bill for {}?"),
@@ -61,7 +59,7 @@ WORDS: Mapping[tuple[str, str], AttributeWords] = {
     ("appointment", "number"): W("", "", "", "What is the booking number of {}?"),
     ("appointment", "reason"): W("", "", "that was put off", "Why was {} put off?"),
     ("bill", "issuer"): W("whoever sent {}", "from {}", "", "Who sent {}?"),
-    ("bill", "day"): W("the day of the work on {}", "for work done on {}", "", "On which day was the work of {} done?"),
+    ("bill", "day"): W("the day of the work on {}", "for work done on {}", "", ""),
     ("bill", "amount"): W("", "", "", "How much is {}?"),
     ("bill", "due"): W("", "", "", "By which day is {} to be paid?"),
     ("bill", "number"): W("", "", "", "What is the number of {}?"),
@@ -70,7 +68,7 @@ WORDS: Mapping[tuple[str, str], AttributeWords] = {
     ("meeting", "topic"): W("the subject of {}", "about {}", "", "What was {} about?"),
     ("meeting", "place"): W("", "", "", "In which room was {} to be?"),
     ("meeting", "day"): W("the day of {}", "on {}", "", "For which day was {} fixed in the end?"),
-    ("meeting", "writer"): W("whoever wrote up {}", "that {} wrote up", "", "Who wrote up {}?"),
+    ("meeting", "writer"): W("whoever wrote up {}", "that {} wrote up", "", "Who wrote {} up?"),
     ("meeting", "canceller"): W("", "", "that was dropped", ""),
     ("meeting", "mover"): W("", "", "that was shifted", ""),
     ("meeting", "reason"): W("", "", "", "What was the excuse for changing {}?"),
@@ -81,9 +79,7 @@ WORDS: Mapping[tuple[str, str], AttributeWords] = {
     ("order", "shop"): W("the seller of {}", "from {}", "", "Which shop was {} from?"),
     ("order", "adviser"): W("whoever advised {}", "that {} had advised", "", "Who advised {}?"),
     ("order", "receiver"): W("the person whom {} was meant for", "meant for {}", "", "Whom was {} meant for?"),
-    ("order", "teller"): W(
-        "whoever gave me the idea for {}", "that {} gave me the idea for", "", "Who gave me the idea for {}?"
-    ),
+    ("order", "teller"): W("whoever had the idea for {}", "that {} had the idea for", "", "Who had the idea for {}?"),
     ("order", "thing"): W("", "", "", "What did I buy by {}?"),
     ("order", "amount"): W("", "", "", "What did {} cost in all?"),
     ("order", "number"): W("", "", "", "What is the number of {}?"),
@@ -103,20 +99,18 @@ WORDS: Mapping[tuple[str, str], AttributeWords] = {
     ("trip", "amount"): W("", "", "", "What did the rooms of {} cost in all?"),
     ("trip", "number"): W("", "", "", "What is the booking number of {}?"),
     ("collection", "asker"): W("whoever began {}", "that {} began", "", "Who began {}?"),
-    ("collection", "helper"): W(
-        "whoever joined first in {}", "that {} joined first", "", "Who was the first to join {}?"
-    ),
+    ("collection", "helper"): W("whoever joined first in {}", "that {} joined first", "", "Who first joined {}?"),
     ("collection", "receiver"): W("the person whom {} was for", "in honour of {}", "", "Whom was {} for?"),
     ("collection", "thing"): W("", "", "", "What was to be bought with {}?"),
     ("collection", "amount"): W("", "", "", "How much was each to pay for {}?"),
     ("collection", "day"): W("the day of giving in {}", "ending on {}", "", "On which day did {} end?"),
     ("favour", "asker"): W("whoever wanted {}", "for {}", "", "Who wanted {}?"),
     ("favour", "keeper"): W(
-        "the neighbour with the key for {}", "for which {} had the key", "", "Who kept the key for {}?"
+        "the neighbour with the key for {}", "for which {} had the key", "", "Who had the key for {}?"
     ),
     ("favour", "task"): W("", "", "", "What did {} consist of?"),
     ("favour", "day"): W("the first day of {}", "beginning on {}", "", "On which day did {} begin?"),
-    ("referral", "adviser"): W("whoever gave {}", "by {}", "", "Who gave {}?"),
+    ("referral", "adviser"): W("whoever gave {}", "by {}", "", ""),
     ("referral", "provider"): W("the person named in {}", "that named {}", "", "Who was named in {}?"),
     ("party", "host"): W("the host of {}", "of {}", "", "Whose was {}?"),
     ("party", "place"): W("the venue of {}", "at {}", "", "Where was {}?"),

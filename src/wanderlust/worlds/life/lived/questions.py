@@ -1,4 +1,4 @@
-"""Questions found in a life: a happening or a person is described until nothing else is meant, by joins over the ledger.
+"""Questions found in a life: joins over the ledger describe a happening or a person until nothing else is meant.
 
 Each has one answer, which the ledger proves; without any one of the records that are listed as needed it does not
 follow. Nothing is planted. No rare word of a request stands in a record that the answer needs.
