@@ -129,7 +129,12 @@ class Family:
             start=place.start,
             duration=stage.duration,
             seed=seed,
-            info={"facts": msgspec.to_builtins(stage.facts), "family": self.name, "capability": self.capability},
+            info={
+                "facts": msgspec.to_builtins(stage.facts),
+                "family": self.name,
+                "capability": self.capability,
+                **stage.info,
+            },
         )
         if self.capability == "noise":
             result = with_noise(made, failures=0.05 * difficulty.steps, names=0.3, seed=seed)

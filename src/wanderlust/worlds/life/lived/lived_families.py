@@ -28,7 +28,7 @@ from wanderlust.worlds.life.universes.text_templates import Split, format_day, f
 
 JOINS_OF_STEPS = {1: (1,), 2: (2,), 4: (3, 4)}
 """Joins of a question by the steps of a level."""
-MAX_RIVALS = 40
+MAX_RIVALS = 300
 """Other values that an answer must not name."""
 MESSAGES = (
     "Thank you again, I have not forgotten it.",
@@ -117,6 +117,15 @@ def find_question(s: FamilyBuilder, kind: str, attribute: str, *, only: Iterable
     found = QuestionFinder(universe, s.rng).question(kind, attribute, joins=joins, only=only)
     if found is None:
         raise NoQuestion(f"there is no question for the {attribute} of a {NOUNS.get(kind, kind)} in {universe.name}")
+    s.info["question"] = {
+        "shape": f"{found.query.shape()}.{attribute}",
+        "universe": universe.size,
+        "joins": found.query.joins,
+        "apps": sorted(found.apps),
+        "rivals": found.rivals,
+        "needed": list(found.needed),
+        "answer": [name for fact in found.answer_facts for name in fact.records],
+    }
     return found
 
 
@@ -130,8 +139,9 @@ def expected_answer(s: FamilyBuilder, question: Question) -> tuple[str, TextFact
     value, kind = question.answer, ATTRIBUTE_TYPES[question.attribute]
     if kind == "person":
         person = s.universe.people[str(value)]
-        others = [one for one in s.universe.people.values() if one.id != value and one.id not in question.named]
-        return f"It was {person.name}.", s.is_who(person, others[:0]), [one.name for one in others if one.last]
+        others = [one for one in s.universe.people.values() if one.id not in (value, s.user.id, *question.named)]
+        same = [one for one in others if one.first == person.first]
+        return f"It was {person.name}.", s.is_who(person, same), [one.name for one in others]
     if isinstance(value, str):
         return said_text(s, question, value)
     if kind == "day":
@@ -183,6 +193,9 @@ def act(s: FamilyBuilder, one: Act, kind: str) -> None:
         only = [happening for happening in universe.ledger.of_kind(kind) if may_act(s, one, happening)]
     question = find_question(s, kind, one.attribute or first_attribute(kind), only=only)
     extra, words = for_whom(s, one)
+    if one.record:
+        s.info["question"]["answer"] = [question.happening.records[one.record]]
+    s.info["question"]["shape"] += f" {one.name}"
     request = s.story.user(s.ui).send_message_to_agent(f"{question.story} {one.asks.format(words)}")
     s.reports(one.perform(s, Found(question, request, extra)), "It is done.")
 

@@ -53,8 +53,8 @@ class Question:
     happening: Happening
     needed: tuple[str, ...]
     """The records without any one of which the answer does not follow."""
-    records: frozenset[str]
-    """All records of the facts from which it follows."""
+    answer_facts: tuple[LedgerFact, ...]
+    """The facts that state the answer itself."""
     named: frozenset[str]
     """Ids of the people whom the request names."""
     rivals: int
@@ -221,7 +221,7 @@ class QuestionFinder:
             answer=answer,
             happening=self.view.find(query)[0],
             needed=tuple(needed),
-            records=frozenset(support),
+            answer_facts=tuple(self.view.facts(self.view.find(query)[0], attribute)),
             named=named,
             rivals=sum(self.view.rivals(one) for one in _chain(query)),
         )
