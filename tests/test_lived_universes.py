@@ -15,6 +15,7 @@ from benchmarks.universe_answers import answers_of
 from benchmarks.universe_faults import FAULTS, with_fault
 
 from wanderlust import rollout
+from wanderlust.cli.main import main
 from wanderlust.environments.assistant_life import AssistantLife, scenario_of
 from wanderlust.errors import UsageError
 from wanderlust.worlds.life.families.family import LEVELS
@@ -228,6 +229,19 @@ def test_lived_families_are_chosen_by_the_setting_and_others_stay_what_they_were
         AssistantLife(universe="told")
     with pytest.raises(UsageError, match="one of small, medium, gaia2"):
         make_lived_universe(0, "huge")
+
+
+def wander(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return ended.value.code, capsys.readouterr().out
+
+
+def test_the_command_lists_and_plays_them(capsys):
+    _, listed = wander(capsys, "world", "list", "lived", "--json")
+    assert {one["name"] for one in json.loads(listed)["families"]} == lived_families().keys()
+    assert wander(capsys, "world", "run", "ask-meal-canceller/eval-0/1")[0] == 0
+    assert wander(capsys, "world", "run", "ask-meal-canceller/eval-0/1", "--policy", "nothing")[0] == 1
 
 
 def test_a_family_of_lived_universes_refuses_a_sketched_one():

@@ -217,6 +217,11 @@ def families_called(name: str) -> list[Family]:
     return [lived_families()[name]] if name in lived_families() else find_families(name)
 
 
+def life_with(name: str) -> AssistantLife:
+    """The environment whose universes the family of a task's id is in."""
+    return AssistantLife(universe="lived" if name.partition("/")[0] in lived_families() else "sketched")
+
+
 SCENARIO_ID = re.compile(r"(.+)/(train|eval)-(\d+)/(\d+)(?:/([\w-]+))?")
 
 

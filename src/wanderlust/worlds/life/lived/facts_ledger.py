@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 Value: TypeAlias = str | float
 ValueType: TypeAlias = Literal["person", "place", "day", "time", "amount", "thing", "topic", "text", "number", "count"]
 _ATTRIBUTES: Mapping[ValueType, str] = {

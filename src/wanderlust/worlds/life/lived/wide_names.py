@@ -98,9 +98,10 @@ def game_words() -> tuple[str, ...]:
 
 def _address(name: str) -> Mapping[str, Any]:
     try:
-        return vars(import_module(name).Provider)
+        found: Mapping[str, Any] = vars(import_module(name).Provider)
     except ModuleNotFoundError:  # a locale without addresses
         return {}
+    return found
 
 
 def _names_of_lives(split: str) -> Iterator[str]:
