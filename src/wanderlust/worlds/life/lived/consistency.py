@@ -112,15 +112,15 @@ class _Check:
     def _in_order(self, happening: Happening) -> Iterator[str]:
         """Plans come before what they are about, bills after it; who borrows says so before it is due."""
         day = happening.value("day")
-        for fact in happening.facts:
-            for record in (self.records.get(name) for name in fact.records if isinstance(fact.value, float)):
-                if record is None or record.at is None:
+        for fact, value in ((fact, fact.value) for fact in happening.facts):
+            for record in map(self.records.get, fact.records):
+                if record is None or record.at is None or not isinstance(value, float):
                     continue
-                if fact.attribute == "day" and happening.kind in PLANNED and record.at > fact.value + DAY_SECONDS:
+                if fact.attribute == "day" and happening.kind in PLANNED and record.at > value + DAY_SECONDS:
                     yield f"{record.name} plans it after its day"
-                if fact.attribute == "due" and happening.kind == "loan" and record.at > fact.value:
+                if fact.attribute == "due" and happening.kind == "loan" and record.at > value:
                     yield f"{record.name} says after the day when it is due"
-                if happening.kind == "bill" and fact.attribute == "day" and record.at < fact.value:
+                if happening.kind == "bill" and fact.attribute == "day" and record.at < value:
                     yield f"{record.name} comes before the work"
         if day is not None and happening.value("first_day") == day:
             yield "it was moved to the day on which it was"
