@@ -29,9 +29,9 @@ from wanderlust.worlds.life.lived.lived_universe import LivedUniverse, make_live
 from wanderlust.worlds.life.lived.questions import records_and_words
 from wanderlust.worlds.life.lived.records import Record
 
-SMALL, MEDIUM, LARGE = 500, 20, 4
+SMALL, MEDIUM, LARGE = 1_000, 20, 4
 """Universes of each size that are checked, half of them held out."""
-PLANTED = 12
+PLANTED = 10
 """Planted faults of each kind."""
 WORLDS = 1_000
 LEVEL_SEEDS: Mapping[int, int] = {1: 2, 2: 1, 3: 1}
@@ -67,7 +67,7 @@ def size_bars() -> Iterator[Bar]:
         whole = json.dumps({name: app.state() for name, app in universe.apps.items()}, ensure_ascii=False)
         tokens.append(len(whole) / 4)
     note = (
-        f"the fewest of {len(forms)} large universes; {min(plain):,} of them are not names (written in small letters)"
+        f"the fewest of {len(forms)} large universes; {min(plain):,} of them in small letters; most others are names"
     )
     yield Bar(name="universe: word forms", figure=min(forms), bar=30_000, aim=40_000, better="higher", note=note)
     note = f"mails and messages, the fewest of {len(prose)}"
