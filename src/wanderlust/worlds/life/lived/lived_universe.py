@@ -43,7 +43,7 @@ class LivedSize(FrozenRecord):
 LIVED_SIZES: Mapping[SizeName, LivedSize] = {
     "small": LivedSize(much=1, dialogues=90, letters=24, round_letters=6, clubs=2),
     "medium": LivedSize(much=4, dialogues=380, letters=90, round_letters=50, clubs=4),
-    "gaia2": LivedSize(much=10, dialogues=780, letters=425, round_letters=325, clubs=8),
+    "gaia2": LivedSize(much=10, dialogues=700, letters=420, round_letters=325, clubs=8),
 }
 HAPPENINGS: Mapping[Callable[[Chronicle], None], int] = {
     private_happenings.meal: 18,

@@ -48,13 +48,23 @@ def letters(life: Chronicle) -> None:
         if at > life.rows.start - HOUR_SECONDS:
             return
         sender, to = sides[number % 2], sides[1 - number % 2]
-        rule = (
-            "w.long" if who.tie == "colleague" and rng.random() < 0.7 else "l.long" if rng.random() < 0.5 else "l.news"
+        text = life.letter(sender, to, news(life, at_work=who.tie == "colleague" and rng.random() < 0.7))
+        line = life.post(
+            Line(record="", sender=sender, text=text, at=at),
+            to,
+            subject=f"Re: {subject}" if number else subject,
+            parent=line,
         )
-        heading = f"Re: {subject}" if number else subject
-        line = life.mail(sender, to, rule=rule, facts={}, subject=heading, at=at, parent=line)
         at = daytime(rng, at + rng.uniform(9, 60) * HOUR_SECONDS)
         at = max(at, line.at + HOUR_SECONDS)
+
+
+def news(life: Chronicle, *, at_work: bool) -> str:
+    """Some sentences, each about somebody and something else, in one paragraph or two."""
+    rules = ("w.report", "w.report", "work.more") if at_work else ("l.one", "l.one", "l.two")
+    parts = [life.words.text(life.rng.choice(rules), {})[0] for _ in range(life.rng.choice((3, 4, 4, 6, 7)))]
+    middle = len(parts) // 2 if len(parts) > 4 else 0
+    return "\n\n".join(" ".join(some) for some in (parts[:middle], parts[middle:]) if some)
 
 
 def round_letter(life: Chronicle) -> None:
