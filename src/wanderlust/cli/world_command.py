@@ -27,7 +27,7 @@ from wanderlust.cli.world_options import (
 )
 from wanderlust.cli.world_show import print_outcome, show_world
 from wanderlust.cli.world_write import review_command, write_command
-from wanderlust.environments.assistant_life import AssistantLife
+from wanderlust.environments.assistant_life import AssistantLife, life_with
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.resolve import open_policies, resolve_policy
 from wanderlust.runner.engine import rollout
@@ -70,7 +70,7 @@ def world_command(
     verb:
         list, show, run, verify, import, budget, new, bench, write or review.
     arguments:
-        A scenario, a family, a file, or a run's folder and the number of a rollout.
+        A scenario, a family, a file, or a run's folder and the number of a rollout; for list, a kind of universes.
     """
     if verb not in WORLD_VERBS:
         raise UsageError(f"wander world cannot {verb!r}; {nearest_names(verb, [*WORLD_VERBS], kind='it can')}")
@@ -92,7 +92,7 @@ def world_command(
 
 
 def _list(command: WorldCommand) -> int:
-    families = AssistantLife().families
+    families = AssistantLife(universe=command.arguments[0] if command.arguments else "sketched").families
     if command.json:
         print_json({"families": [{k: getattr(f, k) for k in ("name", "capability", "asks", "hard")} for f in families]})
         return 0
@@ -105,7 +105,8 @@ def _list(command: WorldCommand) -> int:
 
 def _run(command: WorldCommand) -> int:
     set_library_environment()
-    env, name, policy_name = AssistantLife(), scenario_id(command.first_argument), command.options.policy
+    name, policy_name = scenario_id(command.first_argument), command.options.policy
+    env = life_with(name)
     task = Task(id=name, prompt=next(iter(env.tasks("eval"))).prompt, info=dict(env.scenario_and_grader(name)[0].info))
     players: dict[str, Callable[[], Policy]] = {**env.players, "oracle": partial(env.oracle, task)}
     policy = (
@@ -136,7 +137,7 @@ WORLD_VERBS: Mapping[str, Callable[[WorldCommand], int]] = {
 """Commands of `wander world`."""
 SCENARIO_HELP = "a scenario, as in invite/eval-0/1"
 ARGUMENT_COUNTS: Mapping[str, tuple[int, float, str]] = {
-    "list": (0, 0, "nothing"),
+    "list": (0, 1, "nothing, or a kind of universes"),
     "show": (1, 2, f"{SCENARIO_HELP}, or a run and the number of a rollout"),
     "run": (1, 1, SCENARIO_HELP),
     "verify": (1, 3, f"{SCENARIO_HELP}, or a file, or a run and the number of a rollout, or both"),

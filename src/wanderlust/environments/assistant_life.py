@@ -16,7 +16,7 @@ from wanderlust.tasks.private import read_secret, secret_digests
 from wanderlust.types import Policy, Rollout, Score, Task, Trajectory, system
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
-from wanderlust.worlds.life.drafts import named_families
+from wanderlust.worlds.life.drafts import stories_at
 from wanderlust.worlds.life.families.family import (
     LEVELS,
     PRIVATE_SEEDS,
@@ -28,8 +28,9 @@ from wanderlust.worlds.life.families.family import (
     universe_seed,
 )
 from wanderlust.worlds.life.grading import FactGrader
+from wanderlust.worlds.life.lived.lived_families import lived_families
+from wanderlust.worlds.life.lived.search_player import search_policy
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
-from wanderlust.worlds.life.universes.generate import make_universe
 from wanderlust.worlds.life.universes.personas import Persona, find_persona
 from wanderlust.worlds.life.universes.text_templates import Split
 from wanderlust.worlds.verification.world_judge import WorldJudge, resolve_world_judge
@@ -49,8 +50,11 @@ LIFE_EVAL_SEEDS = 2
 """Tasks of the eval split for each family and level."""
 SCENARIO_CACHE_ENTRIES = 256
 """Scenarios kept in memory; others are made again when needed, in a millisecond or two."""
+UNIVERSES: Mapping[str, Callable[[], Mapping[str, Family]]] = {"sketched": all_families, "lived": lived_families}
+"""Kinds of universes, and the families of tasks in each."""
 FAMILY_SPLITS: Mapping[str, Split] = {"train": "train", "eval": "held"}
 LIFE_PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "greedy": KeywordPolicy}
+LIVED_PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "greedy": search_policy}
 
 
 class AssistantLife(WorldEnvironment):
@@ -74,12 +78,16 @@ class AssistantLife(WorldEnvironment):
         levels: Sequence[int] | int = tuple(LEVELS),
         persona: Persona | str | None = None,
         more_apps: Sequence[OwnApps | str] | str = (),
+        universe: str = "sketched",
         secret: str = "",
         judge: Policy | WorldJudge | str | None = None,
         judge_model: str | None = None,
         **options: Any,
     ):
         """`families` by name or place or one of them, all unless given; `levels` from 1 (easy) to 3, or one of them.
+
+        `universe` is `sketched`, where a family plants what it needs, or `lived`, where tasks are found in what
+        happened; the latter needs the extra `locales`, and has families of its own.
 
         A `persona` gives the lives its names: a Persona, or what `find_persona` takes. `more_apps` stand beside those
         of a life: functions of a universe and a seeded draw, app classes, or their names or places. `secret` is a
@@ -91,9 +99,15 @@ class AssistantLife(WorldEnvironment):
         """
         super().__init__((), **options)
         self.judge = resolve_world_judge(judge, judge_model)
+        if universe not in UNIVERSES:
+            raise UsageError(f"there is no universe {universe!r}: one of {', '.join(UNIVERSES)}")
+        if universe == "lived":
+            self.players = LIVED_PLAYERS
         named = [families] if isinstance(families, str) else families
-        self.families = tuple(one for name in named for one in named_families(name)) or tuple(
-            one for one in all_families().values() if not self.capabilities or one.capability in self.capabilities
+        self.families = tuple(one for name in named for one in stories_at(name) or families_called(name)) or tuple(
+            one
+            for one in UNIVERSES[universe]().values()
+            if not self.capabilities or one.capability in self.capabilities
         )
         self.persona = find_persona(persona) if isinstance(persona, str) else persona
         self._secret = read_secret(Path(secret)) if secret else ""
@@ -199,6 +213,16 @@ class LifeRubric:
         )
 
 
+def families_called(name: str) -> list[Family]:
+    """The families of a name, those of lived universes among them. Raises UsageError when there are none."""
+    return [lived_families()[name]] if name in lived_families() else find_families(name)
+
+
+def life_with(name: str) -> AssistantLife:
+    """The environment whose universes the family of a task's id is in."""
+    return AssistantLife(universe="lived" if name.partition("/")[0] in lived_families() else "sketched")
+
+
 SCENARIO_ID = re.compile(r"(.+)/(train|eval)-(\d+)/(\d+)(?:/([\w-]+))?")
 
 
@@ -216,10 +240,10 @@ def scenario_of(
     found = SCENARIO_ID.fullmatch(name)
     if found is None or int(found[4]) not in LEVELS:
         raise UsageError(f"{name!r} names no scenario: write family/split-seed/level, as in invite/eval-0/1")
-    one = families.get(found[1]) or find_families(found[1])[0]
+    one = families.get(found[1]) or families_called(found[1])[0]
     difficulty, split, seed = LEVELS[int(found[4])], FAMILY_SPLITS[found[2]], int(found[3])
     if found[5] is None:
         return one.scenario(seed, difficulty, split=split, name=name, apps=apps)
     whose = persona if persona is not None and persona.name == found[5] else find_persona(found[5])
-    within = make_universe(universe_seed(seed, split), difficulty.size, split, persona=whose)
+    within = one.make(universe_seed(seed, split), difficulty.size, split, persona=whose)
     return one.scenario(seed, difficulty, split=split, name=name, within=within, apps=apps)

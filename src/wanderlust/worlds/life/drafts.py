@@ -10,7 +10,7 @@ import msgspec
 
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.worlds.life.described import STORY_NAME, StoryError, check_story, read_family, read_story
-from wanderlust.worlds.life.families.family import Family, find_families
+from wanderlust.worlds.life.families.family import Family
 
 T = TypeVar("T")
 DRAFTS_FILE, REVIEWS_FILE = "drafts.jsonl", "reviews.jsonl"
@@ -120,12 +120,11 @@ def accepted_families(folder: Path) -> list[Family]:
     return [read_family(folder / f"{name}.json") for name in found]
 
 
-def named_families(name: str) -> list[Family]:
-    """The families of a story's file, of a folder of drafts, or of what `find_families` takes. Raises UsageError."""
-    place = Path(name)
-    if name.endswith(".json"):
-        return [read_family(place)]
-    return accepted_families(place) if place.is_dir() and (place / DRAFTS_FILE).is_file() else find_families(name)
+def stories_at(place: str) -> list[Family]:
+    """The family of a story's file, or those of a folder of drafts; none for what is neither. Raises UsageError."""
+    if place.endswith(".json"):
+        return [read_family(Path(place))]
+    return accepted_families(Path(place)) if (Path(place) / DRAFTS_FILE).is_file() else []
 
 
 def _rows(path: Path, kind: type[T]) -> list[T]:

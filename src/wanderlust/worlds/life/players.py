@@ -86,11 +86,15 @@ PLANS_BY_PATTERN: dict[str, Callable[..., CallPlan]] = {}
 class KeywordPolicy:
     """Knows a few kinds of requests, takes the first result that fits, and never asks, waits or looks again."""
 
+    def __init__(self, plans: Mapping[str, Callable[..., CallPlan]] | None = None):
+        """`plans` by the pattern of their requests, the first that matches counts; those of `life` unless given."""
+        self._plans = PLANS_BY_PATTERN if plans is None else plans
+
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The next call of its plan, which it goes through again from the start with the results so far."""
         request = next((m.content for m in messages if m.role == "user"), "")
         results = [_parsed(m.content) for m in messages if m.role == "tool"]
-        matches = ((re.search(pattern, request), plan) for pattern, plan in PLANS_BY_PATTERN.items())
+        matches = ((re.search(pattern, request), plan) for pattern, plan in self._plans.items())
         plan = next(plan(*match.groups()) for match, plan in matches if match)
         if sum(m.role == "assistant" and not m.tool_calls for m in messages):
             return Completion(message=assistant(""))

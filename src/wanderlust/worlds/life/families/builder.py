@@ -52,6 +52,8 @@ class FamilyBuilder:
         self.shop, self.flats, self.cabs, self.city = own.shop, own.flats, own.cabs, own.city
         self.story = ScenarioBuilder(tuple(self.apps.values()))
         self.facts: dict[str, dict[str, AnswerFacts]] = {}
+        self.info: dict[str, Any] = {}
+        """What the scenario's `info` has besides; no agent sees it."""
         self._people_used: set[str] = set()
         self._count = 0
 

@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from random import Random
 from types import ModuleType
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,7 @@ from wanderlust.worlds.engine.scenario import Scenario, capture
 from wanderlust.worlds.life import families
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.universes.generate import SizeName, Universe, make_universe
+from wanderlust.worlds.life.universes.personas import Persona
 from wanderlust.worlds.life.universes.text_templates import Split
 from wanderlust.worlds.wrap.noise import with_distractions, with_noise
 
@@ -34,6 +35,17 @@ Capability: TypeAlias = Literal["execution", "search", "adaptability", "time", "
 FamilyFunction: TypeAlias = Callable[[FamilyBuilder], None]
 OwnApps: TypeAlias = Callable[[Universe, Random], Iterable[App]]
 """Makes apps that stand on the stage beside those of a life, from a universe and a seeded draw."""
+
+
+class UniverseFunction(Protocol):
+    """Makes the universe of a seed: equal arguments, equal universes."""
+
+    def __call__(
+        self, seed: int, size: SizeName = ..., split: Split = ..., *, persona: Persona | None = ...
+    ) -> Universe:
+        """The universe of a seed, a size and a split, with the names of a persona."""
+
+
 APP_ENTRY_POINTS = "wanderlust.apps"
 """Group of entry points of packages: each names an app's class, or a function that makes apps."""
 FAMILY_ENTRY_POINTS = "wanderlust.families"
@@ -81,6 +93,8 @@ class Family:
     build: FamilyFunction
     apps: OwnApps | None = None
     """Apps of its own."""
+    make: UniverseFunction = make_universe
+    """Makes the universes that its scenarios are in."""
 
     def scenario(
         self,
@@ -97,7 +111,7 @@ class Family:
         `within` another universe (in other words, for one) than that of the seed; `apps` stand beside the others.
         Raises UsageError for an app whose name another one has.
         """
-        place = within or make_universe(universe_seed(seed, split), difficulty.size, split)
+        place = within or self.make(universe_seed(seed, split), difficulty.size, split)
         rng = Random(f"{self.name}/{split}/{seed}/{difficulty}")
         stage = FamilyBuilder(place, rng, steps=difficulty.steps, decoys=difficulty.decoys)
         for number, own in enumerate((*([self.apps] if self.apps is not None else []), *apps)):
@@ -115,7 +129,12 @@ class Family:
             start=place.start,
             duration=stage.duration,
             seed=seed,
-            info={"facts": msgspec.to_builtins(stage.facts), "family": self.name, "capability": self.capability},
+            info={
+                "facts": msgspec.to_builtins(stage.facts),
+                "family": self.name,
+                "capability": self.capability,
+                **stage.info,
+            },
         )
         if self.capability == "noise":
             result = with_noise(made, failures=0.05 * difficulty.steps, names=0.3, seed=seed)

@@ -211,7 +211,7 @@ def _universe(seed: int, size: SizeName, split: Split, *, persona: Persona | Non
         people=people,
         storylines=tuple(storylines),
         places=tuple(census.places),
-        life=_apps(ledger, people, rng),
+        life=life_apps(ledger, people, rng),
     )
 
 
@@ -242,9 +242,10 @@ def _live_a_life(ledger: AppRows, census: People, *, people: Mapping[str, Person
     return storylines
 
 
-def _apps(ledger: AppRows, people: Mapping[str, Person], rng: Random) -> LifeApps:
+def life_apps(ledger: AppRows, people: Mapping[str, Person], rng: Random) -> LifeApps:
+    """The apps with the rows of a life."""
     user = ledger.user
-    firms = ("shop", "cab", "agency")
+    firms = ("shop", "cab", "agency", "club")
     names = {f"u{one.id}": one.name for one in people.values() if one is not user and one.tie not in firms}
     phones = {one.phone: one.name for one in people.values()}
     talks = {app: CowDict(dict(ledger.conversations(app))) for app in ("Chats", "Messages")}

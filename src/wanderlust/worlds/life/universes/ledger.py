@@ -148,6 +148,10 @@ class AppRows:
         self._messages[name].append(message)
         return name
 
+    def last_message(self, talk: str) -> str:
+        """The id of the message that was said last in a conversation of these rows."""
+        return self._messages[talk][-1].message_id
+
     def id_in(self, app: str, person: Person) -> str:
         """The id of a person in an app for messages."""
         if app == "Messages":

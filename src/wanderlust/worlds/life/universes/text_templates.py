@@ -1,4 +1,7 @@
-"""Words (`words.txt`) and sentences (`phrases.txt`) of our own, put together by seeded draws."""
+"""Words (`words.txt`) and sentences (`phrases.txt`) of our own, put together by seeded draws.
+
+`lived_words.txt` and `lived_phrases.txt` hold those that only lives with `universe=lived` have.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ def word_list(key: str) -> tuple[str, ...]:
 
 @cache
 def _lists() -> dict[str, tuple[str, ...]]:
-    rows = (line.split(": ", 1) for line in _read("words.txt").splitlines() if line and not line.startswith("#"))
+    text = _read("words.txt") + _read("lived_words.txt")
+    rows = (line.split(": ", 1) for line in text.splitlines() if line and not line.startswith("#"))
     lists = {key: text.split("|") if "|" in text else text.split() for key, text in rows}
     return {key: tuple(word.replace("+", " ") for word in words) for key, words in lists.items()}
 
@@ -45,7 +49,7 @@ def word_pairs(first: str, second: str, between: str = " ") -> tuple[str, ...]:
 @cache
 def _rules() -> dict[str, tuple[str, ...]]:
     rules: dict[str, list[str]] = {}
-    for line in _read("phrases.txt").splitlines():
+    for line in (_read("phrases.txt") + _read("lived_phrases.txt")).splitlines():
         if line.startswith("[") and line.endswith("]") and re.fullmatch(r"\[[\w.]+\]", line):
             lines = rules.setdefault(line[1:-1], [])
         elif line and not line.startswith("%"):
