@@ -2,9 +2,8 @@
 
 It imitates a teacher who notes implications and seldom looks whether they can be used. The reward is the checker of
 proofs alone. The bars are about held-out statements, one answer each at temperature 1; what the likeliest answers earn
-stands beside them, and what one of sixteen answers does before RL, which is what RL can gain. The control is SFT from
-the same seed for about as much processor time as SFT and RL take. Every accepted proof is checked again from what was
-stored. Runs stay in RUNS and go on where they stopped.
+stands beside them, and what one of sixteen answers does before RL, which is what RL can gain. Every accepted proof is
+checked again from what was stored. Runs stay in RUNS and go on where they stopped.
 """
 
 from __future__ import annotations
@@ -24,13 +23,12 @@ from wanderlust.artefacts.contract import artefact_of
 from wanderlust.environments.brief_proofs import BriefProofs
 from wanderlust.errors import UsageError
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
-from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.warmup import fresh_model_after_sft
 from wanderlust.types import Rollout
 
 RUNS = Path("runs/benchmarks")
@@ -59,8 +57,6 @@ SHORT_PROOFS = TrainConfig(
     result_samples=0,
 )
 """Settings of a run: SFT on the careless teacher, then RL. Record 0070 has what shorter runs gave."""
-CONTROL = SHORT_PROOFS.replace(sft_steps=7200)
-"""A step of RL takes the processor time of about 50 of SFT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +65,6 @@ class Learnt:
 
     before: float
     after: float
-    control: float
     likeliest: tuple[float, float]
     """Of the likeliest answers, before and after."""
     one_of_many: tuple[float, float]
@@ -106,14 +101,6 @@ def likeliest(checkpoint: Path, env: BriefProofs) -> float:
     return fmean(map(reward, played(env, env.tasks("eval"), LocalPolicy.of(*load_pretrained(checkpoint), greedy))))
 
 
-def control(seed: int) -> Path:
-    """A model after SFT alone."""
-    path = RUNS / f"short-proofs-control-seed{seed}"
-    if not path.exists():
-        save_pretrained(path, *fresh_model_after_sft(CONTROL.replace(seed=seed), logger=NullLogger()))
-    return path
-
-
 def learnt(seed: int) -> Learnt:
     """One seed, trained as far as it was not."""
     config, path = SHORT_PROOFS.replace(seed=seed), RUNS / f"short-proofs-seed{seed}"
@@ -125,13 +112,12 @@ def learnt(seed: int) -> Learnt:
             run_training(config, run, logger=NullLogger(), workers=1)
     env = BriefProofs(eval_size=TASKS)
     places = [path / "checkpoints" / name for name in ("start", "rl")]
-    drawn = [sampled(one, env, env.tasks("eval"), max_tokens=config.max_tokens) for one in (*places, control(seed))]
-    before, after, without = (fmean(map(reward, one)) for one in drawn)
+    drawn = [sampled(one, env, env.tasks("eval"), max_tokens=config.max_tokens) for one in places]
+    before, after = (fmean(map(reward, one)) for one in drawn)
     valid, stored = checked_again([one for answers in drawn for one in answers])
     return Learnt(
         before=before,
         after=after,
-        control=without,
         likeliest=(likeliest(places[0], env), likeliest(places[1], env)),
         one_of_many=(one_of_many(places[0]), one_of_many(places[1])),
         wall=float(json.loads((path / "report.json").read_text(encoding="utf-8"))["wall_s"]),
@@ -153,7 +139,7 @@ def gain(what: str, values: Sequence[tuple[float, float]], *, bar: float) -> Bar
 
 
 def bars() -> Iterator[Bar]:
-    """Proofs gained by reinforcement, over SFT and over longer SFT, and the artefacts that are still valid."""
+    """Proofs gained by reinforcement over SFT, and the artefacts that are still valid."""
     runs = [learnt(seed) for seed in SEEDS]
     what = f"short proofs of {TASKS} held-out statements"
     shares = [(one.before, one.after) for one in runs]
@@ -176,8 +162,6 @@ def bars() -> Iterator[Bar]:
         better="higher",
         note=f"mean of {len(runs)} seeds",
     )
-    longer = [(one.control, one.after) for one in runs]
-    yield gain(f"{what}: gained over SFT for as much processor time", longer, bar=0.15)
     yield gain(f"{what}: gained, likeliest answers", [one.likeliest for one in runs], bar=0.15)
     yield Bar(
         name="stored artefacts that are invalid when they are checked again",

@@ -185,6 +185,7 @@ def test_noise_that_has_not_come_is_no_fault_for_the_judge_of_are():
 
 
 @pytest.mark.parametrize(("augmentation", "words"), [
+    ({"apps": 5}, r"augmentation\.apps is int, expected a list"),
     ({"apps": [5]}, r"augmentation\.apps, number 0: expected an object"),
     ({"apps": [{"name": "Emails", "app_state": {"folders": 5}}]}, "its material does not fit Emails"),
     ({"tool_descriptions_mapping": {"Emails__send_email": 5}}, "is to be described by 5, expected a text"),
@@ -276,6 +277,24 @@ def test_the_judges_answers_give_the_same_verdict_without_the_judge():
         assert [answer.judge for answer in verdict.answers] == ["judge"]
         clean = verify(play_oracle(scenario).log, Oracle.of(scenario), answers=verdict.answers, compat=compat)
         assert clean.accepted
+
+
+def test_gaia2_is_judged_from_the_command_line(tmp_path, capsys):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "short.json").write_text(json.dumps(file(asks(), tells("Hi.", "end", ["ask"]))))
+    (tmp_path / "players.py").write_text(
+        "from wanderlust.policies.scripted import Scripted\n"
+        "Other = Scripted(['Good morning.'])\n"
+        "Yes = Scripted(lambda messages, rng: '{\"passes\": true}')\n"
+        "No = Scripted(lambda messages, rng: '{\"passes\": false}')\n"
+    )
+    env = f"{GAIA2},folder={tmp_path / 'files'},phases=standard"
+    words = ("eval", env, "--policy", f"{tmp_path / 'players.py'}:Other", "--json")
+    for judge, reward in (("Yes", 1.0), ("No", 0.0)):
+        code, out, err = wander(capsys, *words, "--judge", f"{tmp_path / 'players.py'}:{judge}")
+        assert (code, json.loads(out)["report"]["rewards"]["agent"]["value"]) == (0, reward), err
+    code, out, err = wander(capsys, *words)
+    assert "1 of 1 verdicts are undecided" in err
 
 
 # The report

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from wanderlust.worlds.engine.scenario import play_oracle as play_oracle
     from wanderlust.worlds.engine.world import Notice as Notice
     from wanderlust.worlds.engine.world import World as World
+    from wanderlust.worlds.exchange.augmentation import with_augmentation as with_augmentation
+    from wanderlust.worlds.exchange.gaia2_report import write_gaia2_report as write_gaia2_report
     from wanderlust.worlds.exchange.read import import_scenario as import_scenario
     from wanderlust.worlds.exchange.write import export_scenario as export_scenario
     from wanderlust.worlds.verification.oracle import Oracle as Oracle
@@ -54,6 +56,8 @@ _MODULES = {
     "worlds.wrap.world_environment": "WorldEnvironment thinking_time_per_token log_of",
     "worlds.wrap.noise": "with_noise",
     "worlds.wrap.teams": "TeamWorldEnvironment",
+    "worlds.exchange.augmentation": "with_augmentation",
+    "worlds.exchange.gaia2_report": "write_gaia2_report",
     "worlds.exchange.read": "import_scenario",
     "worlds.exchange.write": "export_scenario",
 }

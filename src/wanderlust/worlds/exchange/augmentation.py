@@ -103,7 +103,10 @@ def distractions_of(augmentation: Mapping[str, Any], apps: Iterable[App]) -> dic
     """
     own = {app.name: app for app in apps}
     found: dict[str, list[Distraction]] = {}
-    for number, raw in enumerate(augmentation.get("apps") or ()):
+    material = augmentation.get("apps") or []
+    if not isinstance(material, list):
+        raise ScenarioError(f"augmentation.apps is {type(material).__name__}, expected a list")
+    for number, raw in enumerate(material):
         where = f"augmentation.apps, number {number}"
         if not isinstance(raw, Mapping) or not isinstance(raw.get("app_state"), Mapping):
             raise ScenarioError(f"{where}: expected an object with name and app_state")
@@ -116,7 +119,7 @@ def distractions_of(augmentation: Mapping[str, Any], apps: Iterable[App]) -> dic
             found[app.name] = [_checked(app, *one) for one in made(app, again)]
         except (KeyError, AttributeError, TypeError, ValueError, UsageError) as error:
             raise ScenarioError(f"{where}: its material does not fit {app.name}: {error}") from error
-    return {name: material for name, material in found.items() if material}
+    return {name: one for name, one in found.items() if one}
 
 
 def _checked(app: App, action: str, args: dict[str, Any]) -> Distraction:

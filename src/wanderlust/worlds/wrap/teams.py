@@ -98,8 +98,9 @@ class AppExpert:
         start = () if self.talk else (system(f"You are the agent of {self.app}. {role}"),)
         new: Sequence[Message] = [*start, user(task)]
         for _ in range(MAX_EXPERT_TURNS):
-            answer = await self.env.think(self.world, new, agent=self.agent, tools=self.tools, before=self.talk)
-            self.talk += [*new, answer]
+            self.talk += new
+            answer = await self.env.think_with_context(self.world, self.talk, agent=self.agent, tools=self.tools)
+            self.talk.append(answer)
             if self.world.stopped:
                 return "the world has ended"
             if not answer.tool_calls:

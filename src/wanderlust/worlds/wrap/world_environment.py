@@ -334,25 +334,25 @@ class WorldEnvironment(Environment):
     async def on_episode_end(self, world: World, episode: Episode) -> None:
         """Called at the end of an episode."""
 
-    async def think(
-        self,
-        world: World,
-        new: Sequence[Message],
-        *,
-        agent: Agent,
-        tools: Sequence[Tool],
-        before: Sequence[Message] | None = None,
-    ) -> Message:
-        """A seat's next turn. The world's clock advances by its thinking time.
+    async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
+        """A seat's next turn. The world's clock advances by its thinking time."""
+        started = time.monotonic()
+        answer = await agent.act(*new, tools=tools)
+        self._charge(world, agent, time.monotonic() - started)
+        return answer
 
-        `before` is the conversation until then, for a seat that has several.
-        """
-        seat, started = agent.trajectory.seat, time.monotonic()
-        if before is None:
-            answer = await agent.act(*new, tools=tools)
-        else:
-            answer = await agent.act_with_context([*before, *new], tools)
+    async def think_with_context(
+        self, world: World, context: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]
+    ) -> Message:
+        """The next turn of one of a seat's conversations, which `context` is; time passes as in `think`."""
+        started = time.monotonic()
+        answer = await agent.act_with_context(context, tools)
+        self._charge(world, agent, time.monotonic() - started)
+        return answer
+
+    def _charge(self, world: World, agent: Agent, measured: float) -> None:
+        """Let the thinking time of a seat's latest turn pass."""
+        seat = agent.trajectory.seat
         why = THINKING_REASON if seat == self.seats[0] else f"{THINKING_REASON} {seat}"
         thinking = self.thinking if self.past is None else recorded_thinking_time(self.past, why)
-        world.advance(thinking(agent.trajectory.turns, time.monotonic() - started), why)
-        return answer
+        world.advance(thinking(agent.trajectory.turns, measured), why)
