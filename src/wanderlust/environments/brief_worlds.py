@@ -95,25 +95,17 @@ class BriefWorlds(WorldEnvironment):
         offered = [tool for tool in super().tools(world, episode) if tool.name in known]
         return BriefTools(offered, Handles(people(world), self.long), began=world.now)
 
-    async def think(
-        self,
-        world: World,
-        new: Sequence[Message],
-        *,
-        agent: Agent,
-        tools: Sequence[Tool],
-        before: Sequence[Message] | None = None,
-    ) -> Message:
+    async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
         """The seat's next turn, in few words; the message that is returned has the call that was meant."""
         if not isinstance(tools, BriefTools):
-            return await super().think(world, new, agent=agent, tools=tools, before=before)
+            return await super().think(world, new, agent=agent, tools=tools)
         seconds = int(world.now - tools.began)
         lines = [f"{seconds // 60}:{seconds % 60:02d}"]
         for message in new:
             if message.role != "system":
                 text = _shown(message.content, tools.asked)[:SHOWN] if message.role == "tool" else message.content
                 lines.append(tools.handles.shorten(STAMP.sub("", text)))
-        answer = await super().think(world, [user("\n".join(lines))], agent=agent, tools=(), before=before)
+        answer = await super().think(world, [user("\n".join(lines))], agent=agent, tools=())
         return self.meant(answer, tools)
 
     def meant(self, answer: Message, tools: BriefTools) -> Message:
