@@ -66,9 +66,7 @@ def size_bars() -> Iterator[Bar]:
         prose.append(sum(map(len, texts)) / 4)
         whole = json.dumps({name: app.state() for name, app in universe.apps.items()}, ensure_ascii=False)
         tokens.append(len(whole) / 4)
-    note = (
-        f"the fewest of {len(forms)} large universes; {min(plain):,} of them in small letters; most others are names"
-    )
+    note = f"the fewest of {len(forms)} large universes; {min(plain):,} of them in small letters; most others are names"
     yield Bar(name="universe: word forms", figure=min(forms), bar=30_000, aim=40_000, better="higher", note=note)
     note = f"mails and messages, the fewest of {len(prose)}"
     yield Bar(name="universe: tokens of prose", figure=min(prose), bar=300_000, aim=400_000, better="higher", note=note)

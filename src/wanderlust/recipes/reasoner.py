@@ -279,7 +279,8 @@ class _Recipe:
         )
 
     def _examine(self, env: QuestionMix, policy: Path | str, tasks: Sequence[Task], *, name: str) -> list[Rollout]:
-        return self._play(env, policy, tasks, name=f"exam-{name}", temperature=0.0, seed=self.config.seed)
+        """Greedy answers, which no seed changes: all seeds' exams are the same evaluation."""
+        return self._play(env, policy, tasks, name=f"exam-{name}", temperature=0.0, seed=self.config.draw_seed)
 
     def _play(
         self,
