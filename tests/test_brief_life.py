@@ -8,7 +8,7 @@ import pytest
 
 from wanderlust import evaluate_sync, rollout
 from wanderlust.environments.assistant_life import AssistantLife
-from wanderlust.environments.brief_life import BRIEF_FAMILIES, BriefLife, teacher
+from wanderlust.environments.brief_life import BRIEF_FAMILIES, BriefLife, careless_teacher
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.tasks.registry import resolve_environment
@@ -19,7 +19,7 @@ ENV = BriefLife(evaluated=12)
 
 def rewards(care):
     """The mean reward of each family."""
-    report = evaluate_sync(ENV, teacher(care=care), progress=False)
+    report = evaluate_sync(ENV, careless_teacher(care=care), progress=False)
     return {name: part.reward.value for name, part in report.breakdown.items()}
 
 
@@ -36,7 +36,7 @@ def test_the_scenario_and_the_verdict_are_those_of_life(family):
     env = BriefLife(family, evaluated=2)
     for task in env.tasks("eval"):
         for care in (0.4, 1.0):
-            done = asyncio.run(rollout(env, task, teacher(care=care)))
+            done = asyncio.run(rollout(env, task, careless_teacher(care=care)))
             _, grader = AssistantLife([family], levels=1).scenario_and_grader(task.id)
             assert done.trajectory.score.reward == float(grader.verdict(log_of(done)).accepted)
 
@@ -53,7 +53,7 @@ def test_any_answer_is_answered_or_said(said):
 
 def test_an_address_in_a_list_of_one_reaches_the_tool():
     env = BriefLife("watch-for", evaluated=8)
-    logs = [log_of(asyncio.run(rollout(env, task, teacher(care=1.0)))) for task in env.tasks("eval")]
+    logs = [log_of(asyncio.run(rollout(env, task, careless_teacher(care=1.0)))) for task in env.tasks("eval")]
     sent = [line.args["recipients"] for log in logs for line in log if line.by == "agent" and "recipients" in line.args]
     assert len(sent) == 8
     assert all(len(one) == 1 and "@" in one[0] for one in sent)

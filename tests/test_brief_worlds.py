@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from wanderlust.environments.brief_life import BriefLife, teacher
+from wanderlust.environments.brief_life import BriefLife, careless_teacher
 from wanderlust.environments.brief_worlds import Handles
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
@@ -30,7 +30,7 @@ def reward(done: Rollout) -> float:
 
 
 def test_calls_stand_in_the_log_alone() -> None:
-    done = play(teacher(care=1.0))
+    done = play(careless_teacher(care=1.0))
     assert reward(done) == 1.0
     assert all(not said.tool_calls for said in done.trajectories[0].messages)
     assert [line.action for line in log_of(done) if line.by == "agent"][:2] == ["get_user_id", "send_message"]

@@ -11,7 +11,7 @@ from wanderlust import Scripted, rollout
 from wanderlust.cli.main import main
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.recipes.story_drafts import EXAMPLE, actions, write_stories
+from wanderlust.recipes.story_drafts import EXAMPLE, describe_actions, write_stories
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.worlds.life.described import StoryError, check_story, read_story, story_family
 from wanderlust.worlds.life.drafts import review_draft, reviewed_drafts
@@ -104,7 +104,7 @@ def test_what_cannot_be_told_is_one_line_that_says_where(text, words):
 
 def test_the_writer_is_shown_every_app_and_an_example_that_passes():
     check_story(read_story(EXAMPLE))
-    shown = actions()
+    shown = describe_actions()
     assert "Chats, by agent: " in shown
     assert "create_and_add_message(conversation_id, sender_id, content" in shown
 

@@ -258,7 +258,7 @@ def found(seen: Seen, pattern: str) -> tuple[str, ...]:
     return match.groups()
 
 
-def teacher(*, care: float = CARE) -> Scripted:
+def careless_teacher(*, care: float = CARE) -> Scripted:
     """Handles the six kinds of requests, with probability `care` of being careful; 1 makes no mistake."""
 
     def act(messages: Sequence[Message], rng: Random) -> str:
@@ -280,7 +280,7 @@ class BriefLife(BriefWorlds, AssistantLife):
     verbs: ClassVar[Mapping[str, Verb]] = BRIEF_VERBS
     long: ClassVar[str] = f"{HOME}|{PLACE}|{LONG.pattern}"
     group_by = "family"
-    players: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "teacher": teacher}
+    players: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "teacher": careless_teacher}
     limits = Limits(max_turns=16)
 
     def __init__(
@@ -310,4 +310,4 @@ class BriefLife(BriefWorlds, AssistantLife):
 
     def oracle(self, task: Task) -> Policy:
         """Reads the same few words as everybody, and does what is right."""
-        return teacher(care=1.0)
+        return careless_teacher(care=1.0)

@@ -151,7 +151,7 @@ async def _drafted(
     wish = f" It is about {about}." if about else ""
     others = ", ".join(sorted({*all_families(), *(one.name for one in earlier)}))
     talk: list[Message] = [
-        system(f"{INSTRUCTIONS}\nApps and actions:\n{actions()}\n\nAn example:\n{EXAMPLE}"),
+        system(f"{INSTRUCTIONS}\nApps and actions:\n{describe_actions()}\n\nAn example:\n{EXAMPLE}"),
         user(f"Write a story for the capability {capability}.{wish} It is none of these: {others}."),
     ]
     reason = ""
@@ -223,7 +223,7 @@ class DraftEnvironment(AssistantLife):
         self.families = (one,)
 
 
-def actions() -> str:
+def describe_actions() -> str:
     """The apps' actions and their arguments: those of the agent, and of others."""
     apps = next(iter(all_families().values())).scenario(0, LEVELS[1]).apps
     lines = []

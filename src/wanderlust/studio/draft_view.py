@@ -52,7 +52,7 @@ def _folder(request: Request) -> Path:
     return known[key]
 
 
-def shown(one: ReviewedDraft) -> dict[str, object]:
+def draft_as_dict(one: ReviewedDraft) -> dict[str, object]:
     """A draft as plain data, with its story where the text is one."""
     try:
         story = msgspec.to_builtins(read_story(one.text)) if one.text else None
@@ -77,7 +77,7 @@ def get_folders(request: Request) -> Response:
 
 def get_drafts(request: Request) -> Response:
     """All drafts of a folder."""
-    return json_response({"drafts": [shown(one) for one in reviewed_drafts(_folder(request))]})
+    return json_response({"drafts": [draft_as_dict(one) for one in reviewed_drafts(_folder(request))]})
 
 
 async def post_review(request: Request) -> Response:
@@ -93,7 +93,9 @@ async def post_review(request: Request) -> Response:
 
     def review() -> Response:
         name = request.path_params["name"]
-        return json_response(shown(review_draft(_folder(request), name, decision, comment=plain[0], text=plain[1])))
+        return json_response(
+            draft_as_dict(review_draft(_folder(request), name, decision, comment=plain[0], text=plain[1]))
+        )
 
     return await run_in_threadpool(review)
 

@@ -60,7 +60,7 @@ class ReviewedDraft(msgspec.Struct, frozen=True, kw_only=True):
         return "accepted" if last.decision == "accept" else "rejected"
 
 
-def digest_of(text: str) -> str:
+def story_digest(text: str) -> str:
     """The digest of a story's text, by which a review says what it has seen."""
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -84,7 +84,7 @@ def reviewed_drafts(folder: Path) -> list[ReviewedDraft]:
         place = folder / f"{one.name}.json"
         text = place.read_text(encoding="utf-8") if place.is_file() else ""
         own = [review for review in reviews if review.name == one.name]
-        found.append(ReviewedDraft(draft=one, text=text, digest=digest_of(text), reviews=own))
+        found.append(ReviewedDraft(draft=one, text=text, digest=story_digest(text), reviews=own))
     return found
 
 
@@ -105,7 +105,7 @@ def review_draft(folder: Path, name: str, decision: Decision, *, comment: str = 
             raise StoryError(f"the story is called {story.name!r}, expected {name!r}")
         check_story(story)
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
-        digest = digest_of(text)
+        digest = story_digest(text)
     review = Review(name=name, decision=decision, comment=comment, digest=digest)
     with (folder / REVIEWS_FILE).open("a", encoding="utf-8") as file:
         file.write(msgspec.json.encode(review).decode() + "\n")
