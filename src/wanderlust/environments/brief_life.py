@@ -46,7 +46,7 @@ CARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BriefTalk:
     """What a teacher has read and said, and how careful it is now."""
 
     read: Sequence[str]
@@ -102,10 +102,10 @@ def seconds_of(read: str) -> int:
     return 60 * int(minutes) + int(seconds)
 
 
-Step = Callable[[Seen], str]
+Handling = Callable[[BriefTalk], str]
 
 
-def no_answer(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+def handle_no_answer(seen: BriefTalk) -> str:  # noqa: PLR0911 (a case each)
     """Ask; wait for exactly as long as one was told; ask the other."""
     who, thing, minutes, other = found(
         seen, r"Ask (#\d+) in Chats whether I can have the (.+?) back.*? within (\d+) minutes, ask (#\d+) "
@@ -128,7 +128,7 @@ def no_answer(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
     return f"id {other}" if seen.careful() else f"I asked {other}."
 
 
-def ask_around(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+def handle_ask_around(seen: BriefTalk) -> str:  # noqa: PLR0911 (a case each)
     """Ask one after the other, and the next only after a no."""
     thing, first, second = found(seen, r"bring an? (.+?) on Saturday\. Ask (#\d+), then (#\d+) in Chats")
     asked = seen.turns("chat")
@@ -149,7 +149,7 @@ def ask_around(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
     return "wait 600" if seen.careful() else f"{who} brings it."
 
 
-def watch_for(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+def handle_watch_for(seen: BriefTalk) -> str:  # noqa: PLR0911 (a case each)
     """Forward the right mail as soon as it is there; ask for it when it has not come in time."""
     who, topic, keeper, minutes = found(
         seen,
@@ -173,7 +173,7 @@ def watch_for(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
     return seen.wait(left) if left > 0 else f"mail {known[0]} could you send me the numbers on the {topic}?"
 
 
-def countdown(seen: Seen) -> str:
+def handle_countdown(seen: BriefTalk) -> str:
     """Say how much is left, at equal times; where a talk that was found is no group, try the next."""
     title, whole, every = found(seen, r"group chat '(.+?)' now: '(\d+) minutes left'\. Then do so every (\d+) minutes")
     if not seen.verb:
@@ -190,7 +190,7 @@ def countdown(seen: Seen) -> str:
     return f"say {talks[wrong] if wrong < len(talks) else '#1'} {max(shown, 0)} minutes left"
 
 
-def sold_out(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+def handle_sold_out(seen: BriefTalk) -> str:  # noqa: PLR0911 (a case each)
     """Order; order the second choice when the shop cancels; report after ten minutes in which it did not."""
     what, first, second = found(seen, r"Order the \w+ (.+?) in (\w+) \(one piece\)\. .*?(?:take|order) (\w+) instead")
     bought = seen.turns("buy")
@@ -213,7 +213,7 @@ def sold_out(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
     return seen.wait(left) if left > 0 and seen.careful() else f"It is {colour}, for {items[colour][1]} EUR."
 
 
-def ride_cancelled(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
+def handle_ride_cancelled(seen: BriefTalk) -> str:  # noqa: PLR0911 (a case each)
     """Take a cab and say so; take the better one when the driver cancels, and say that too."""
     home, place, who = found(
         seen, r"cab \(Default\) from home, (#\d+), to (#\d+), for now, and tell (#\d+) in Chats that I am on my way"
@@ -236,13 +236,13 @@ def ride_cancelled(seen: Seen) -> str:  # noqa: PLR0911 (a case each)
     return "The Premium cab is ordered."
 
 
-BRIEF_FAMILIES: Mapping[str, Step] = {
-    "no-answer": no_answer,
-    "ask-around": ask_around,
-    "watch-for": watch_for,
-    "countdown": countdown,
-    "sold-out": sold_out,
-    "ride-cancelled": ride_cancelled,
+BRIEF_FAMILIES: Mapping[str, Handling] = {
+    "no-answer": handle_no_answer,
+    "ask-around": handle_ask_around,
+    "watch-for": handle_watch_for,
+    "countdown": handle_countdown,
+    "sold-out": handle_sold_out,
+    "ride-cancelled": handle_ride_cancelled,
 }
 
 
@@ -250,7 +250,7 @@ class OtherRequest(ValueError):
     """The request is of another family."""
 
 
-def found(seen: Seen, pattern: str) -> tuple[str, ...]:
+def found(seen: BriefTalk, pattern: str) -> tuple[str, ...]:
     """What the request says. Raises OtherRequest when it is none of this kind."""
     match = re.search(pattern, seen.request)
     if match is None:
@@ -266,7 +266,7 @@ def careless_teacher(*, care: float = CARE) -> Scripted:
         said = [one.content for one in messages if one.role != "user"]
         for step in BRIEF_FAMILIES.values():
             try:
-                return step(Seen(read, said, rng, care))
+                return step(BriefTalk(read, said, rng, care))
             except OtherRequest:
                 continue
         return "I cannot."

@@ -28,7 +28,7 @@ from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.types import Message, Policy, assistant, system, user
 from wanderlust.worlds.life.described import SLOT, Story, StoryError, check_story, read_story, story_family
-from wanderlust.worlds.life.drafts import DRAFTS_FILE, Draft, drafts_in
+from wanderlust.worlds.life.drafts import DRAFTS_FILE, StoryDraft, drafts_in
 from wanderlust.worlds.life.families.family import LEVELS, Capability, Family, all_families
 
 CAPABILITIES: tuple[Capability, ...] = ("execution", "search", "adaptability", "time", "ambiguity")
@@ -86,7 +86,7 @@ class WrittenStories:
     """What became of all drafts of a folder."""
 
     folder: Path
-    drafts: Sequence[Draft]
+    drafts: Sequence[StoryDraft]
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def table(self) -> Table:
@@ -139,13 +139,13 @@ def write_stories(
     return WrittenStories(folder=out, drafts=drafts, counts=_counts(drafts))
 
 
-def _counts(drafts: Sequence[Draft]) -> dict[str, int]:
+def _counts(drafts: Sequence[StoryDraft]) -> dict[str, int]:
     return {state: sum(one.state == state for one in drafts) for state in STATES}
 
 
 async def _drafted(
-    writer: Policy, number: int, earlier: Sequence[Draft], *, about: str, seed: int
-) -> tuple[Draft, str]:
+    writer: Policy, number: int, earlier: Sequence[StoryDraft], *, about: str, seed: int
+) -> tuple[StoryDraft, str]:
     """The next draft and its text; no text where it failed."""
     capability = CAPABILITIES[number % len(CAPABILITIES)]
     wish = f" It is about {about}." if about else ""
@@ -164,15 +164,17 @@ async def _drafted(
             reason = one_line(str(error), 500)
             talk += [assistant(answer), user(f"This cannot be used: {reason}. Write the whole object again.")]
             continue
-        draft = Draft(
+        draft = StoryDraft(
             name=story.name, state="ready", capability=story.capability, asks=story.asks, attempts=attempt + 1
         )
         return draft, json.dumps(msgspec.to_builtins(story), indent=1, ensure_ascii=False) + "\n"
-    failed = Draft(name=f"draft-{number}", state="failed", capability=capability, reason=reason, attempts=REPAIRS + 1)
+    failed = StoryDraft(
+        name=f"draft-{number}", state="failed", capability=capability, reason=reason, attempts=REPAIRS + 1
+    )
     return failed, ""
 
 
-def _checked(answer: str, earlier: Sequence[Draft]) -> Story:
+def _checked(answer: str, earlier: Sequence[StoryDraft]) -> Story:
     fenced = FENCED.search(answer)
     begin, end = answer.find("{"), answer.rfind("}")
     if fenced is None and not 0 <= begin < end:
@@ -196,8 +198,8 @@ def answer_in_request(story: Story) -> str:
 
 
 def _solved(
-    draft: Draft, story: Story, solvers: Sequence[str | Policy], *, at_most: float, options: PolicyOptions
-) -> Draft:
+    draft: StoryDraft, story: Story, solvers: Sequence[str | Policy], *, at_most: float, options: PolicyOptions
+) -> StoryDraft:
     """The draft with what each solver passed; `easy` where one passed too much."""
     one = story_family(story)
     env = DraftEnvironment(one)

@@ -73,7 +73,7 @@ class Before(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_
     with_: list[str] = msgspec.field(default=[], name="with")
 
 
-class Step(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class StoryStep(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Something that happens: an act, or a report of the agent, or words of the user."""
 
     id: str = ""
@@ -118,7 +118,7 @@ class Story(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_o
     decoys: list[Before] = []
     """What looks like the right thing, as many as the level asks for; `other` is somebody new in each."""
     request: str
-    then: list[Step]
+    then: list[StoryStep]
 
 
 class StoryError(UsageError):
@@ -280,7 +280,7 @@ class Telling:
             case "file":
                 builder.plant_file(stage, self.fill(one.file, f"{where}.file"), text)
 
-    def happen(self, step: Step, name: str, last: str) -> str:
+    def happen(self, step: StoryStep, name: str, last: str) -> str:
         """Add a step to the story; gives its name."""
         where, stage = f"then.{name}", self.stage
         before = step.after or [last]
@@ -305,7 +305,7 @@ class Telling:
             self.events[name] = self.act(step, after, where)
         return name
 
-    def act(self, step: Step, after: Sequence[Any], where: str) -> Any:
+    def act(self, step: StoryStep, after: Sequence[Any], where: str) -> Any:
         """An act of the agent or of others."""
         stage = self.stage
         app = stage.apps.get(step.app)

@@ -17,7 +17,7 @@ DRAFTS_FILE, REVIEWS_FILE = "drafts.jsonl", "reviews.jsonl"
 Decision: TypeAlias = Literal["accept", "reject", "edit", "comment"]
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class StoryDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A drafted story, when it was checked."""
 
     name: str
@@ -45,7 +45,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 class ReviewedDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A draft with its text and its reviews."""
 
-    draft: Draft
+    draft: StoryDraft
     text: str
     """The story as it is now; empty where there is none."""
     digest: str
@@ -65,9 +65,9 @@ def story_digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def drafts_in(folder: Path) -> list[Draft]:
+def drafts_in(folder: Path) -> list[StoryDraft]:
     """The drafts of a folder in order; none where there are none. StoreError for a file that cannot be read."""
-    drafts = _rows(folder / DRAFTS_FILE, Draft)
+    drafts = _rows(folder / DRAFTS_FILE, StoryDraft)
     if wrong := [one.name for one in drafts if not STORY_NAME.fullmatch(one.name)]:  # names of files
         raise StoreError(f"{folder / DRAFTS_FILE}: {wrong[0][:60]!r} is no name of a draft")
     return drafts
