@@ -30,6 +30,7 @@ from wanderlust.worlds.life.families.family import (
 from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.lived.lived_families import lived_families
 from wanderlust.worlds.life.lived.search_player import search_policy
+from wanderlust.worlds.life.long_stories import LONG_STORY
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
 from wanderlust.worlds.life.universes.personas import Persona, find_persona
 from wanderlust.worlds.life.universes.text_templates import Split
@@ -214,7 +215,9 @@ class LifeRubric:
 
 
 def families_called(name: str) -> list[Family]:
-    """The families of a name, those of lived universes among them. Raises UsageError when there are none."""
+    """The families of a name, those of lived universes and long stories among them. UsageError when there are none."""
+    if name == LONG_STORY.name:
+        return [LONG_STORY]
     return [lived_families()[name]] if name in lived_families() else find_families(name)
 
 
