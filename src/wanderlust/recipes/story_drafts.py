@@ -128,6 +128,7 @@ def write_stories(
     writer, drafts = CachedPolicy(asked, AnswerCache(out)), drafts_in(out)
     with open_progress(progress) as logger:
         for number in range(len(drafts), count):
+            logger.log_step("draft", number, of=count, metrics=_counts(drafts))
             draft, text = asyncio.run(_drafted(writer, number, drafts, about=about, seed=options.seed))
             if text:
                 draft = _solved(draft, read_story(text), solvers, at_most=solved_at_most, options=options)
@@ -135,7 +136,7 @@ def write_stories(
             drafts.append(draft)
             with (out / DRAFTS_FILE).open("a", encoding="utf-8") as file:
                 file.write(msgspec.json.encode(draft).decode() + "\n")
-            logger.log_step("draft", number + 1, of=count, metrics=_counts(drafts))
+        logger.log_step("draft", len(drafts), of=count, metrics=_counts(drafts))
     return WrittenStories(folder=out, drafts=drafts, counts=_counts(drafts))
 
 
