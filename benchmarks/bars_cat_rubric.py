@@ -1,14 +1,15 @@
 """Compute as Teacher without answers to compare: benchmarks/notices.py, all of it by one small model and its start.
 
 One fresh model learns four duties: notices of a careless teacher, one notice out of eight, criteria out of one notice,
-ticks. Every seed then trains it on notices. Its own frozen start makes a reference of each group, writes the rubric
-under a schema and ticks it by log-probabilities. The reader's score is read before and after, on prompts that were not
-trained on, at temperature 1, and is never trained on. Runs stay in RUNS and go on where they stopped.
+ticks. Every seed then trains it on notices. Its own frozen start makes a reference of each group and writes the rubric
+under a schema. It is ticked by log-probabilities: by that start, or by a judge of as many weights that has learnt
+nothing but ticks. The reader's score is read before and after, on prompts that were not trained on, at temperature 1,
+and is never trained on. Runs stay in RUNS and go on where they stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,8 @@ DUTIES = TrainConfig(
     fresh_layers=3,
     fresh_positions=512,
 )
+TICKS_ALONE = DUTIES.replace(env="benchmarks.notices:NoticeDuties,only=tick", sft_episodes=20000, sft_steps=1500)
+"""Of the judge."""
 WITHOUT_LABELS = TrainConfig(
     env="benchmarks.notices:Notices",
     label_estimator="synthesis",
@@ -84,12 +87,12 @@ class Learnt:
     """What the monitors said."""
 
 
-def started() -> Path:
+def started(duties: TrainConfig = DUTIES) -> Path:
     """The model that knows its duties: SFT on the oracle's answers, in packed batches, as most of them are short."""
-    path = RUNS / "cat-rubric-start"
+    path = RUNS / ("cat-rubric-start" if duties is DUTIES else "cat-rubric-judge")
     if not path.exists():
         one_thread()
-        config = DUTIES.with_sft_defaults()
+        config = duties.with_sft_defaults()
         shown = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
         tokenizer = fresh_tokenizer((message.content for one in shown for message in one.messages), size=VOCABULARY)
         model, renderer = fresh_model(tokenizer, fresh_shape(config), seed=config.seed), Renderer(tokenizer)
@@ -120,10 +123,13 @@ def right_ticks(checkpoint: Path) -> float:
     return fmean(map(reward, played(env, [*env.tasks("eval")], policy)))
 
 
-def learnt(seed: int) -> Learnt:
-    """One seed, trained as far as it was not."""
+def learnt(seed: int, *, judged: bool) -> Learnt:
+    """One seed, trained as far as it was not; `judged` by the judge, else by its own start."""
+    judge = started(TICKS_ALONE) if judged else started()
     config = WITHOUT_LABELS.replace(policy=str(started().resolve()), seed=seed)
-    path = RUNS / f"cat-rubric-seed{seed}"
+    if judged:
+        config = config.replace(label_judge=str(judge.resolve()))
+    path = RUNS / f"cat-rubric-{'judged-' if judged else ''}seed{seed}"
     if path.exists() and load_config(path, TrainConfig).as_dict() != config.as_dict():
         raise UsageError(f"{path} is a run with other settings: remove it to train again")
     run = Run.resume(path) if path.exists() else Run.begin(path, config)
@@ -139,7 +145,7 @@ def learnt(seed: int) -> Learnt:
     return Learnt(
         before=reader_score(started()),
         after=reader_score(path / "checkpoints" / "rl"),
-        ticks=right_ticks(started()),
+        ticks=right_ticks(judge),
         references=fmean(figures["metric/label_free/gain"]),
         paid=(fmean(figures["reward"][:tenth]), fmean(figures["reward"][-tenth:])),
         failed=int(sum(figures["rollouts_failed"])),
@@ -149,14 +155,30 @@ def learnt(seed: int) -> Learnt:
 
 
 def bars() -> Iterator[Bar]:
-    """All seeds, one after the other."""
-    runs = [learnt(seed) for seed in SEEDS]
+    """Both ways of ticking, all seeds, one after the other."""
+    failed = []
+    for who, judged in (("by a judge", True), ("by its own start", False)):
+        runs = [learnt(seed, judged=judged) for seed in SEEDS]
+        failed += [one.failed for one in runs]
+        yield from judge_runs(f"CaT by rubrics, ticked {who}", runs)
+    whole = len(failed) * WITHOUT_LABELS.steps * WITHOUT_LABELS.tasks_per_step * WITHOUT_LABELS.group_size
+    yield Bar(
+        name="CaT by rubrics: rollouts without a reward",
+        figure=sum(failed),
+        bar=0.05 * whole,
+        aim=0.0,
+        note=", ".join(map(str, failed)),
+    )
+
+
+def judge_runs(what: str, runs: Sequence[Learnt]) -> Iterator[Bar]:
+    """The reader's score before and after, what references are worth, and how many ticks are right."""
     mean, half = interval([one.after - one.before for one in runs])
     seeds = ", ".join(f"{one.before:.3f} to {one.after:.3f}" for one in runs)
     paid = ", ".join(f"{one.paid[0]:.2f} to {one.paid[1]:.2f}" for one in runs)
     warnings = "; ".join(text for one in runs for text in one.warnings) or "none"
     yield Bar(
-        name="CaT by rubrics: the reader's score of held-out prompts, gain, lower end",
+        name=f"{what}: the reader's score of held-out prompts, gain, lower end",
         figure=mean - half,
         bar=0.001,
         aim=0.33 * fmean(one.before for one in runs),
@@ -165,7 +187,7 @@ def bars() -> Iterator[Bar]:
         f"monitors: {warnings}",
     )
     yield Bar(
-        name="CaT by rubrics: the reader's score of references less that of samples, worst seed",
+        name=f"{what}: the reader's score of references less that of samples, worst seed",
         figure=min(one.references for one in runs),
         bar=0.001,
         aim=0.1,
@@ -173,18 +195,10 @@ def bars() -> Iterator[Bar]:
         note=", ".join(f"{one.references:+.3f}" for one in runs),
     )
     yield Bar(
-        name="CaT by rubrics: ticks that are right, worst seed",
+        name=f"{what}: ticks that are right",
         figure=min(one.ticks for one in runs),
         bar=0.8,
         aim=0.95,
         better="higher",
-        note=f"{', '.join(f'{one.ticks:.2f}' for one in runs)}; calls for a rollout: "
-        + ", ".join(f"{one.calls:.1f}" for one in runs),
-    )
-    yield Bar(
-        name="CaT by rubrics: rollouts without a reward",
-        figure=sum(one.failed for one in runs),
-        bar=0.05 * len(SEEDS) * WITHOUT_LABELS.steps * WITHOUT_LABELS.tasks_per_step * WITHOUT_LABELS.group_size,
-        aim=0.0,
-        note=", ".join(str(one.failed) for one in runs),
+        note="calls for a rollout: " + ", ".join(f"{one.calls:.1f}" for one in runs),
     )
