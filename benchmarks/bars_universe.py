@@ -27,9 +27,9 @@ from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.lived.consistency import find_inconsistencies
 from wanderlust.worlds.life.lived.lived_universe import LivedUniverse, make_lived_universe
 from wanderlust.worlds.life.lived.questions import records_and_words
-from wanderlust.worlds.life.lived.records import Record
+from wanderlust.worlds.life.lived.records import LifeRecord
 
-SMALL, MEDIUM, LARGE = 1_000, 20, 4
+SMALL, MEDIUM, LARGE = 600, 20, 4
 """Universes of each size that are checked, half of them held out."""
 PLANTED = 10
 """Planted faults of each kind."""
@@ -66,9 +66,7 @@ def size_bars() -> Iterator[Bar]:
         prose.append(sum(map(len, texts)) / 4)
         whole = json.dumps({name: app.state() for name, app in universe.apps.items()}, ensure_ascii=False)
         tokens.append(len(whole) / 4)
-    note = (
-        f"the fewest of {len(forms)} large universes; {min(plain):,} of them in small letters; most others are names"
-    )
+    note = f"the fewest of {len(forms)} large universes; {min(plain):,} of them in small letters; most others are names"
     yield Bar(name="universe: word forms", figure=min(forms), bar=30_000, aim=40_000, better="higher", note=note)
     note = f"mails and messages, the fewest of {len(prose)}"
     yield Bar(name="universe: tokens of prose", figure=min(prose), bar=300_000, aim=400_000, better="higher", note=note)
@@ -155,10 +153,10 @@ def play(env: AssistantLife, task: Task, seed: int) -> Played:
 
 
 @lru_cache(maxsize=4)
-def texts_by_app(universe: LivedUniverse) -> Mapping[str, Sequence[tuple[str, Record]]]:
+def texts_by_app(universe: LivedUniverse) -> Mapping[str, Sequence[tuple[str, LifeRecord]]]:
     """The records of each app with their texts in small letters, the newest first."""
     records, _ = records_and_words(universe)
-    found: dict[str, list[tuple[str, Record]]] = {}
+    found: dict[str, list[tuple[str, LifeRecord]]] = {}
     for one in sorted(records.values(), key=lambda one: one.at or 0.0, reverse=True):
         found.setdefault(one.app, []).append((one.text.lower(), one))
     return found

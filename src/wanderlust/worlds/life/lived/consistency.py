@@ -14,7 +14,7 @@ from wanderlust.worlds.apps import check_app
 from wanderlust.worlds.life.lived.chronicle import written_value
 from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES, Happening, LedgerFact
 from wanderlust.worlds.life.lived.lived_universe import LivedUniverse
-from wanderlust.worlds.life.lived.records import Record, day_of, records_of
+from wanderlust.worlds.life.lived.records import LifeRecord, day_of, records_of
 from wanderlust.worlds.life.universes.ledger import DAY_SECONDS
 from wanderlust.worlds.life.universes.text_templates import format_price
 
@@ -88,7 +88,7 @@ class _Check:
             return f"{fact.value}, whom nobody knows"
         return written_value(fact.attribute, fact.value, self.people)
 
-    def _states(self, record: Record, fact: LedgerFact) -> bool:
+    def _states(self, record: LifeRecord, fact: LedgerFact) -> bool:
         """Whether a record says so: by its sender, by a field, by its time or by its text."""
         value, kind = fact.value, ATTRIBUTE_TYPES[fact.attribute]
         if fact.attribute == "status" and record.app != "Shopping":
@@ -157,7 +157,7 @@ class _Check:
 
     # Records among themselves
 
-    def _record(self, record: Record) -> Iterator[str]:
+    def _record(self, record: LifeRecord) -> Iterator[str]:
         if record.at is not None and record.at >= self.universe.start:
             yield "it comes from the future"
         if record.app not in ("Emails", "Chats", "Messages"):
@@ -185,7 +185,7 @@ class _Check:
     def numbers(self) -> Mapping[object, object]:
         return {fact.value: fact for fact in self.ledger.facts if fact.attribute == "number"}
 
-    def _parent(self, record: Record) -> Iterator[str]:
+    def _parent(self, record: LifeRecord) -> Iterator[str]:
         parent = self.records.get(record.parent)
         if parent is None or parent.at is None or record.at is None or parent.at >= record.at:
             yield "it answers a mail that is not there, or comes before it"
@@ -194,7 +194,7 @@ class _Check:
         elif not {record.sender} <= {parent.sender, *parent.people}:
             yield "its sender never got the mail that it answers"
 
-    def _names(self, record: Record) -> Iterator[str]:
+    def _names(self, record: LifeRecord) -> Iterator[str]:
         """Whom a text names is known to who wrote it, and to everybody who reads it privately."""
         sender = self.people.get(record.sender)
         if sender is None or not sender.last:
@@ -210,7 +210,7 @@ class _Check:
     def names(self) -> Mapping[str, str]:
         return {one.name: one.id for one in self.people.values() if one.last and one is not self.universe.user}
 
-    def _weekdays(self, record: Record) -> Iterator[str]:
+    def _weekdays(self, record: LifeRecord) -> Iterator[str]:
         """A date that is written with its weekday is one of the months around its record's."""
         for weekday, day, month in DATED.findall(record.text):
             year = datetime.fromtimestamp(record.at or self.universe.start, tz=UTC).year
