@@ -126,12 +126,18 @@ class _Check:
             yield "it was moved to the day on which it was"
 
     def _entered(self, happening: Happening) -> bool:
-        """Whether an entry in the calendar has its day, time and place, or its topic."""
+        """Whether an entry in the calendar that belongs to nothing else has its day, time and place."""
         facts = [happening.value(name) for name in ("day", "time", "place")]
         words = [written_value(n, v, self.people) for n, v in zip(("day", "time", "place"), facts, strict=True) if v]
         return len(words) == 3 and any(
-            record.app == "Calendar" and all(word in record.text for word in words) for record in self.records.values()
+            record.app == "Calendar" and record.name not in self.entries and all(word in record.text for word in words)
+            for record in self.records.values()
         )
+
+    @cached_property
+    def entries(self) -> set[str]:
+        """The entries in the calendar that belong to a happening."""
+        return {one.records["entry"] for one in self.ledger.happenings.values() if "entry" in one.records}
 
     def _age(self, happening: Happening) -> Iterator[str]:
         host, age, day, time = (happening.value(name) for name in ("host", "age", "day", "time"))
