@@ -27,9 +27,9 @@ from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.lived.consistency import find_inconsistencies
 from wanderlust.worlds.life.lived.lived_universe import LivedUniverse, make_lived_universe
 from wanderlust.worlds.life.lived.questions import records_and_words
-from wanderlust.worlds.life.lived.records import Record
+from wanderlust.worlds.life.lived.records import LifeRecord
 
-SMALL, MEDIUM, LARGE = 1_000, 20, 4
+SMALL, MEDIUM, LARGE = 600, 20, 4
 """Universes of each size that are checked, half of them held out."""
 PLANTED = 10
 """Planted faults of each kind."""
@@ -153,10 +153,10 @@ def play(env: AssistantLife, task: Task, seed: int) -> Played:
 
 
 @lru_cache(maxsize=4)
-def texts_by_app(universe: LivedUniverse) -> Mapping[str, Sequence[tuple[str, Record]]]:
+def texts_by_app(universe: LivedUniverse) -> Mapping[str, Sequence[tuple[str, LifeRecord]]]:
     """The records of each app with their texts in small letters, the newest first."""
     records, _ = records_and_words(universe)
-    found: dict[str, list[tuple[str, Record]]] = {}
+    found: dict[str, list[tuple[str, LifeRecord]]] = {}
     for one in sorted(records.values(), key=lambda one: one.at or 0.0, reverse=True):
         found.setdefault(one.app, []).append((one.text.lower(), one))
     return found

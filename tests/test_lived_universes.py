@@ -26,7 +26,7 @@ from wanderlust.worlds.life.lived.lived_families import lived_families
 from wanderlust.worlds.life.lived.lived_universe import HAPPENINGS, make_lived_universe
 from wanderlust.worlds.life.lived.queries import LedgerView
 from wanderlust.worlds.life.lived.question_words import WORDS
-from wanderlust.worlds.life.lived.questions import RARE_RECORDS, QuestionFinder, records_and_words, words_of
+from wanderlust.worlds.life.lived.questions import RARE_RECORDS, QuestionFinder, records_and_words, small_words
 from wanderlust.worlds.life.universes.generate import make_universe
 
 pytest.importorskip("faker", reason="not installed: pip install 'wanderlust[locales]'")
@@ -149,8 +149,8 @@ def test_questions_need_joins_and_name_no_rare_word_of_a_needed_record(questions
     most = min(RARE_RECORDS, max(2, len(records) // 300))
     for one in found:
         assert one.query.joins >= 1
-        rare = {word for word in words_of(one.story) if counts[word] <= most}
-        assert not any(rare & words_of(records[name].text) for name in one.needed), one.asks
+        rare = {word for word in small_words(one.story) if counts[word] <= most}
+        assert not any(rare & small_words(records[name].text) for name in one.needed), one.asks
     assert sum(one.query.joins == 2 for one in found) > 50
     assert len({app for one in found for app in one.apps}) >= 4
 

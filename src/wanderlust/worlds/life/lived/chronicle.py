@@ -11,7 +11,7 @@ from random import Random
 from msgspec.structs import replace
 
 from wanderlust.worlds.apps.mail import Email
-from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES, Happening, LedgerFact, Turn, Value
+from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES, AnsweredQuestion, Happening, LedgerFact, Value
 from wanderlust.worlds.life.lived.slots import WordSource
 from wanderlust.worlds.life.universes.ledger import DAY_SECONDS, HOUR_SECONDS, AppRows, daytime
 from wanderlust.worlds.life.universes.people import Person
@@ -66,7 +66,7 @@ class Chronicle:
     """Where the user meets people: the first four are habits."""
     voices: Mapping[str, str]
     happenings: dict[str, Happening] = field(default_factory=dict)
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[AnsweredQuestion] = field(default_factory=list)
     knows: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -170,7 +170,7 @@ class Chronicle:
             about = next((w for w in asked.words.values() if len(w) > 2 and all(w.casefold() in t for t in texts)), "")
             if not about:
                 raise ValueError(f"{answer.text!r} names nothing of {asked.text!r}")
-            self.turns.append(Turn(question=asked.record, answer=answer.record, about=about))
+            self.turns.append(AnsweredQuestion(question=asked.record, answer=answer.record, about=about))
 
     def spoken(self, sender: Person, text: str) -> str:
         """A message in the voice of its sender."""

@@ -14,7 +14,7 @@ from wanderlust.worlds.apps import check_app
 from wanderlust.worlds.life.lived.chronicle import written_value
 from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES, Happening, LedgerFact
 from wanderlust.worlds.life.lived.lived_universe import LivedUniverse
-from wanderlust.worlds.life.lived.records import Record, day_of, records_of
+from wanderlust.worlds.life.lived.records import LifeRecord, day_of, records_of
 from wanderlust.worlds.life.universes.ledger import DAY_SECONDS
 from wanderlust.worlds.life.universes.text_templates import format_price
 
@@ -88,7 +88,7 @@ class _Check:
             return f"{fact.value}, whom nobody knows"
         return written_value(fact.attribute, fact.value, self.people)
 
-    def _states(self, record: Record, fact: LedgerFact) -> bool:
+    def _states(self, record: LifeRecord, fact: LedgerFact) -> bool:
         """Whether a record says so: by its sender, by a field, by its time or by its text."""
         value, kind = fact.value, ATTRIBUTE_TYPES[fact.attribute]
         if fact.attribute == "status" and record.app != "Shopping":
@@ -126,12 +126,18 @@ class _Check:
             yield "it was moved to the day on which it was"
 
     def _entered(self, happening: Happening) -> bool:
-        """Whether an entry in the calendar has its day, time and place, or its topic."""
+        """Whether an entry in the calendar that belongs to nothing else has its day, time and place."""
         facts = [happening.value(name) for name in ("day", "time", "place")]
         words = [written_value(n, v, self.people) for n, v in zip(("day", "time", "place"), facts, strict=True) if v]
         return len(words) == 3 and any(
-            record.app == "Calendar" and all(word in record.text for word in words) for record in self.records.values()
+            record.app == "Calendar" and record.name not in self.entries and all(word in record.text for word in words)
+            for record in self.records.values()
         )
+
+    @cached_property
+    def entries(self) -> set[str]:
+        """The entries in the calendar that belong to a happening."""
+        return {one.records["entry"] for one in self.ledger.happenings.values() if "entry" in one.records}
 
     def _age(self, happening: Happening) -> Iterator[str]:
         host, age, day, time = (happening.value(name) for name in ("host", "age", "day", "time"))
@@ -157,7 +163,7 @@ class _Check:
 
     # Records among themselves
 
-    def _record(self, record: Record) -> Iterator[str]:
+    def _record(self, record: LifeRecord) -> Iterator[str]:
         if record.at is not None and record.at >= self.universe.start:
             yield "it comes from the future"
         if record.app not in ("Emails", "Chats", "Messages"):
@@ -185,7 +191,7 @@ class _Check:
     def numbers(self) -> Mapping[object, object]:
         return {fact.value: fact for fact in self.ledger.facts if fact.attribute == "number"}
 
-    def _parent(self, record: Record) -> Iterator[str]:
+    def _parent(self, record: LifeRecord) -> Iterator[str]:
         parent = self.records.get(record.parent)
         if parent is None or parent.at is None or record.at is None or parent.at >= record.at:
             yield "it answers a mail that is not there, or comes before it"
@@ -194,7 +200,7 @@ class _Check:
         elif not {record.sender} <= {parent.sender, *parent.people}:
             yield "its sender never got the mail that it answers"
 
-    def _names(self, record: Record) -> Iterator[str]:
+    def _names(self, record: LifeRecord) -> Iterator[str]:
         """Whom a text names is known to who wrote it, and to everybody who reads it privately."""
         sender = self.people.get(record.sender)
         if sender is None or not sender.last:
@@ -210,7 +216,7 @@ class _Check:
     def names(self) -> Mapping[str, str]:
         return {one.name: one.id for one in self.people.values() if one.last and one is not self.universe.user}
 
-    def _weekdays(self, record: Record) -> Iterator[str]:
+    def _weekdays(self, record: LifeRecord) -> Iterator[str]:
         """A date that is written with its weekday is one of the months around its record's."""
         for weekday, day, month in DATED.findall(record.text):
             year = datetime.fromtimestamp(record.at or self.universe.start, tz=UTC).year

@@ -42,7 +42,7 @@ class LedgerFact(FrozenRecord):
     """The records that state it, each alone: `Emails/id`, `Chats/conversation/message`, `Calendar/id`, ..."""
 
 
-class Turn(FrozenRecord):
+class AnsweredQuestion(FrozenRecord):
     """A question in a dialogue or a thread, its answer, and what both name."""
 
     question: str
@@ -75,7 +75,7 @@ class FactsLedger:
     """All that happened in a life."""
 
     happenings: Mapping[str, Happening]
-    turns: tuple[Turn, ...]
+    turns: tuple[AnsweredQuestion, ...]
     knows: frozenset[tuple[str, str]]
     """Pairs of people who know each other, the user aside."""
 

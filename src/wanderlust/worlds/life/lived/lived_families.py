@@ -22,7 +22,7 @@ from wanderlust.worlds.life.families.family import (
 from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES, Happening
 from wanderlust.worlds.life.lived.lived_universe import LivedUniverse, make_lived_universe
 from wanderlust.worlds.life.lived.question_words import NOUNS, WORDS
-from wanderlust.worlds.life.lived.questions import Question, QuestionFinder
+from wanderlust.worlds.life.lived.questions import LifeQuestion, QuestionFinder
 from wanderlust.worlds.life.universes.generate import SizeName, Universe
 from wanderlust.worlds.life.universes.text_templates import Split, format_day, format_price, format_time_of_day
 
@@ -41,7 +41,7 @@ MESSAGES = (
 class Found(NamedTuple):
     """What an act is made from."""
 
-    question: Question
+    question: LifeQuestion
     after: EventReference
     extra: str
     """An address, or what to write."""
@@ -51,7 +51,7 @@ class Found(NamedTuple):
         return self.question.happening.records[name].partition("/")[2]
 
 
-class Act(NamedTuple):
+class LifeAct(NamedTuple):
     """An act on a happening that was found."""
 
     name: str
@@ -100,7 +100,7 @@ class LivedFamily(Family):
 # Questions
 
 
-def ask(s: FamilyBuilder, kind: str, attribute: str) -> None:
+def ask_value(s: FamilyBuilder, kind: str, attribute: str) -> None:
     """Asks for the value of an attribute."""
     question = find_question(s, kind, attribute)
     request = s.story.user(s.ui).send_message_to_agent(question.asks)
@@ -108,7 +108,9 @@ def ask(s: FamilyBuilder, kind: str, attribute: str) -> None:
     s.reports(request, text, fact, never=never, plain_words=plain_words(question))
 
 
-def find_question(s: FamilyBuilder, kind: str, attribute: str, *, only: Iterable[Happening] | None = None) -> Question:
+def find_question(
+    s: FamilyBuilder, kind: str, attribute: str, *, only: Iterable[Happening] | None = None
+) -> LifeQuestion:
     """A question in the universe of the stage. Raises UsageError where there is none."""
     universe = s.universe
     if not isinstance(universe, LivedUniverse):
@@ -129,12 +131,12 @@ def find_question(s: FamilyBuilder, kind: str, attribute: str, *, only: Iterable
     return found
 
 
-def plain_words(question: Question) -> tuple[str, ...]:
+def plain_words(question: LifeQuestion) -> tuple[str, ...]:
     """Words of the answer that a plain text may have."""
     return (question.answer.lower(),) if isinstance(question.answer, str) else ()
 
 
-def expected_answer(s: FamilyBuilder, question: Question) -> tuple[str, TextFact, list[str]]:
+def expected_answer(s: FamilyBuilder, question: LifeQuestion) -> tuple[str, TextFact, list[str]]:
     """The oracle's answer, the fact that an answer must state, and names that it must not affirm."""
     value, kind = question.answer, ATTRIBUTE_TYPES[question.attribute]
     if kind == "person":
@@ -153,7 +155,7 @@ def expected_answer(s: FamilyBuilder, question: Question) -> tuple[str, TextFact
     return f"It is {value:g}.", Count(value=int(value)), []
 
 
-def said_text(s: FamilyBuilder, question: Question, value: str) -> tuple[str, TextFact, list[str]]:
+def said_text(s: FamilyBuilder, question: LifeQuestion, value: str) -> tuple[str, TextFact, list[str]]:
     """The same for a place, a thing or another text."""
     if question.attribute == "phone":
         return f"The number is {value}.", Says(ways=(value, value.replace(" ", ""), value.replace(" ", "-"))), []
@@ -169,7 +171,7 @@ def ways_of(value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((value, bare)))
 
 
-def rival_values(s: FamilyBuilder, question: Question) -> list[str]:
+def rival_values(s: FamilyBuilder, question: LifeQuestion) -> list[str]:
     """Other values of the attribute that the life has."""
     universe = s.universe
     assert isinstance(universe, LivedUniverse)
@@ -185,7 +187,7 @@ def rival_values(s: FamilyBuilder, question: Question) -> list[str]:
 # Acts
 
 
-def act(s: FamilyBuilder, one: Act, kind: str) -> None:
+def ask_act(s: FamilyBuilder, one: LifeAct, kind: str) -> None:
     """Asks for an act on what is found."""
     universe = s.universe
     only = None
@@ -200,7 +202,7 @@ def act(s: FamilyBuilder, one: Act, kind: str) -> None:
     s.reports(one.perform(s, Found(question, request, extra)), "It is done.")
 
 
-def may_act(s: FamilyBuilder, one: Act, happening: Happening) -> bool:
+def may_act(s: FamilyBuilder, one: LifeAct, happening: Happening) -> bool:
     """Whether a happening has the record that the act is about, and an order can still be cancelled."""
     if one.record not in happening.records:
         return False
@@ -212,7 +214,7 @@ def first_attribute(kind: str) -> str:
     return {"order": "number", "appointment": "number", "bill": "number", "trip": "number"}.get(kind, "day")
 
 
-def for_whom(s: FamilyBuilder, one: Act) -> tuple[str, str]:
+def for_whom(s: FamilyBuilder, one: LifeAct) -> tuple[str, str]:
     """What an act needs besides: an address or a message, and its words in the request."""
     if one.name == "forward":
         to = s.one("partner", "sister", "brother", "mother", "father", "friend")
@@ -263,59 +265,61 @@ def message(s: FamilyBuilder, found: Found) -> EventReference:
     return s.expects(sent, "content", Quote(text=found.extra))
 
 
-ACTS: tuple[Act, ...] = (
-    Act(
+ACTS: tuple[LifeAct, ...] = (
+    LifeAct(
         "forward",
         "Forward the first mail about it that came to me, as it is, to {}.",
         ("appointment", "bill", "party", "trip", "handover", "viewing", "order"),
         forward,
         "mail",
     ),
-    Act(
+    LifeAct(
         "reply",
         "Answer the first mail about it that came to me with these words alone: '{}'",
         ("party", "appointment", "handover"),
         reply,
         "mail",
     ),
-    Act(
+    LifeAct(
         "take-out",
         "Delete its entry in my calendar.",
         ("meal", "appointment", "meeting", "party", "viewing"),
         take_out,
         "entry",
     ),
-    Act("remove-file", "Delete the file about it in my documents.", ("bill", "meeting"), remove_file, "file"),
-    Act("cancel", "Cancel it.", ("order",), cancel, "order"),
-    Act(
+    LifeAct("remove-file", "Delete the file about it in my documents.", ("bill", "meeting"), remove_file, "file"),
+    LifeAct("cancel", "Cancel it.", ("order",), cancel, "order"),
+    LifeAct(
         "cab-to",
         "Order a cab of the kind Default from my home to where it was to be, for now.",
         ("meal", "appointment", "party"),
         order_cab,
         attribute="place",
     ),
-    Act(
+    LifeAct(
         "message-proposer",
         "Send whoever suggested it these words in Chats: '{}'",
         ("meal",),
         message,
         attribute="proposer",
     ),
-    Act(
+    LifeAct(
         "message-borrower",
         "Send whoever asked for it these words in Chats: '{}'",
         ("loan",),
         message,
         attribute="borrower",
     ),
-    Act(
+    LifeAct(
         "message-organiser",
         "Send whoever asked for it these words in Chats: '{}'",
         ("meeting",),
         message,
         attribute="organiser",
     ),
-    Act("message-taker", "Send the new owner these words in Chats: '{}'", ("handover",), message, attribute="taker"),
+    LifeAct(
+        "message-taker", "Send the new owner these words in Chats: '{}'", ("handover",), message, attribute="taker"
+    ),
 )
 
 
@@ -334,9 +338,9 @@ def lived_families() -> Mapping[str, Family]:
     for (kind, attribute), words in WORDS.items():
         if words.asks:
             asks = words.asks.format(f"a {NOUNS[kind]}" if kind in NOUNS else "somebody")
-            add(f"ask-{kind}-{attribute}", "search", asks, build=partial(ask, kind=kind, attribute=attribute))
+            add(f"ask-{kind}-{attribute}", "search", asks, build=partial(ask_value, kind=kind, attribute=attribute))
     for one in ACTS:
         for kind in one.kinds:
             asks = f"Find a {NOUNS[kind]}. {one.asks.format('...')}"
-            add(f"{one.name}-{kind}", "execution", asks, build=partial(act, one=one, kind=kind))
+            add(f"{one.name}-{kind}", "execution", asks, build=partial(ask_act, one=one, kind=kind))
     return found

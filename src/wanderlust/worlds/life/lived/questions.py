@@ -26,7 +26,7 @@ from wanderlust.worlds.life.lived.question_words import (
     noun_phrase,
     pronoun,
 )
-from wanderlust.worlds.life.lived.records import Record, records_of
+from wanderlust.worlds.life.lived.records import LifeRecord, records_of
 from wanderlust.worlds.life.universes.generate import UNIVERSE_CACHE_ENTRIES
 
 RARE_RECORDS = 5
@@ -42,7 +42,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class LifeQuestion:
     """A question that has exactly one answer."""
 
     query: Find
@@ -72,16 +72,16 @@ class Question:
         return frozenset(name.partition("/")[0] for name in self.needed)
 
 
-def words_of(text: str) -> set[str]:
+def small_words(text: str) -> set[str]:
     """The words of a text, in lower case."""
     return {word.lower() for word in _WORD.findall(text)}
 
 
 @lru_cache(maxsize=UNIVERSE_CACHE_ENTRIES)
-def records_and_words(universe: LivedUniverse) -> tuple[Mapping[str, Record], Mapping[str, int]]:
+def records_and_words(universe: LivedUniverse) -> tuple[Mapping[str, LifeRecord], Mapping[str, int]]:
     """The records of a universe, and in how many of them each word stands."""
     records = records_of(universe)
-    return records, Counter(word for one in records.values() for word in words_of(one.text))
+    return records, Counter(word for one in records.values() for word in small_words(one.text))
 
 
 class QuestionFinder:
@@ -93,7 +93,7 @@ class QuestionFinder:
 
     def question(
         self, kind: str, attribute: str, *, joins: int, only: Iterable[Happening] | None = None
-    ) -> Question | None:
+    ) -> LifeQuestion | None:
         """A question for an attribute of a kind of happening (of those in `only`) with so many joins.
 
         Where there is none with so many, one with fewer, but at least one; None where there is none.
@@ -201,7 +201,7 @@ class QuestionFinder:
 
     # Proofs
 
-    def checked(self, query: Find, attribute: str) -> Question | None:
+    def checked(self, query: Find, attribute: str) -> LifeQuestion | None:
         """The question of a query, where its answer needs several records and shares no rare word with them."""
         answer = self.view.answer(query, attribute)
         needed = self.view.needed_records(query, attribute)
@@ -211,10 +211,13 @@ class QuestionFinder:
         records, counts = records_and_words(self.universe)
         support = {name for fact in self.view.support(query, attribute) for name in fact.records}
         most = min(RARE_RECORDS, max(2, len(records) // 300))
-        rare = {word for word in words_of(story) if counts[word] <= most}
-        if any(rare & words_of(records[name].text) for name in support) or self.names.get(str(answer), "\0") in story:
+        rare = {word for word in small_words(story) if counts[word] <= most}
+        if (
+            any(rare & small_words(records[name].text) for name in support)
+            or self.names.get(str(answer), "\0") in story
+        ):
             return None
-        return Question(
+        return LifeQuestion(
             query=query,
             attribute=attribute,
             story=story,

@@ -13,7 +13,7 @@ from wanderlust.worlds.life.universes.text_templates import format_day, format_p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class LifeRecord:
     """A mail, a message, an entry, an order, a ride, a contact, a flat or a file."""
 
     name: str
@@ -37,22 +37,22 @@ class Record:
         return self.name.partition("/")[0]
 
 
-def records_of(universe: LivedUniverse) -> dict[str, Record]:
+def records_of(universe: LivedUniverse) -> dict[str, LifeRecord]:
     """All records of a universe by their names."""
     found = {one.name: one for kind in (_mails, _messages, _entries, _things, _contacts) for one in kind(universe)}
     files = universe.life.files
     for path, entry in files.entries.rows().items():
         if entry.type == "file":
             name = f"Files/{path}"
-            found[name] = Record(name=name, text=(entry.content or b"").decode())
+            found[name] = LifeRecord(name=name, text=(entry.content or b"").decode())
     return found
 
 
-def _mails(universe: LivedUniverse) -> Iterator[Record]:
+def _mails(universe: LivedUniverse) -> Iterator[LifeRecord]:
     mail = universe.life.mail
     owners = {one.email: one.id for one in universe.people.values()}
     for one in (*mail.inbox.values(), *mail.sent.values()):
-        yield Record(
+        yield LifeRecord(
             name=f"Emails/{one.email_id}",
             text=f"{one.subject}\n{one.content}",
             at=one.timestamp,
@@ -67,13 +67,13 @@ def _attachments(mail: Email) -> Mapping[str, str]:
     return {name: base64.b64decode(content).decode() for name, content in mail.attachments.items()}
 
 
-def _messages(universe: LivedUniverse) -> Iterator[Record]:
+def _messages(universe: LivedUniverse) -> Iterator[LifeRecord]:
     for app in (universe.life.chats, universe.life.texts):
         ids = _people_of(universe, app)
         for talk in app.conversations.values():
             people = frozenset(ids.get(one, one) for one in talk.participant_ids)
             for one in talk.messages:
-                yield Record(
+                yield LifeRecord(
                     name=f"{app.name}/{talk.conversation_id}/{one.message_id}",
                     text=one.content,
                     at=one.timestamp,
@@ -88,10 +88,10 @@ def _people_of(universe: LivedUniverse, app: Messages) -> Mapping[str, str]:
     return {app.current_user_id: universe.user.id, **{f"u{one.id}": one.id for one in universe.people.values()}}
 
 
-def _entries(universe: LivedUniverse) -> Iterator[Record]:
+def _entries(universe: LivedUniverse) -> Iterator[LifeRecord]:
     names = {one.name: one.id for one in universe.people.values()}
     for one in universe.life.calendar.events.values():
-        yield Record(
+        yield LifeRecord(
             name=f"Calendar/{one.event_id}",
             text=entry_text(one),
             people=frozenset(names.get(who, who) for who in one.attendees),
@@ -104,26 +104,26 @@ def entry_text(one: CalendarEvent) -> str:
     return f"{one.title}\n{moment}\n{one.location}\n{', '.join(one.attendees)}"
 
 
-def _things(universe: LivedUniverse) -> Iterator[Record]:
+def _things(universe: LivedUniverse) -> Iterator[LifeRecord]:
     life = universe.life
     for ride in life.cabs.ride_history.values():
         at = ride.time_stamp or 0.0
         text = f"{ride.end_location}\n{format_day(at)}\n{format_price(ride.price or 0)}\n{ride.service_type}"
-        yield Record(name=f"Cabs/{ride.ride_id}", text=text, at=at)
+        yield LifeRecord(name=f"Cabs/{ride.ride_id}", text=text, at=at)
     for order in life.shop.orders.values():
         at = float(order.order_date)
         text = f"{order.order_id}\n{format_day(at)}\n{format_price(order.order_total)}\n{order.order_status}"
-        yield Record(name=f"Shopping/{order.order_id}", text=text, at=at)
+        yield LifeRecord(name=f"Shopping/{order.order_id}", text=text, at=at)
     for flat in life.flats.apartments.values():
         text = f"{flat.name}\n{flat.location}\n{format_price(flat.price)}"
-        yield Record(name=f"RentAFlat/{flat.apartment_id}", text=text)
+        yield LifeRecord(name=f"RentAFlat/{flat.apartment_id}", text=text)
 
 
-def _contacts(universe: LivedUniverse) -> Iterator[Record]:
+def _contacts(universe: LivedUniverse) -> Iterator[LifeRecord]:
     for one in universe.life.contacts.contacts.values():
         street = (one.address or "").removesuffix(f", {one.city_living}")
         text = "\n".join(map(str, (one.city_living, street, one.job, one.phone, one.age)))
-        yield Record(name=f"Contacts/{one.contact_id}", text=text, people=frozenset({one.contact_id}))
+        yield LifeRecord(name=f"Contacts/{one.contact_id}", text=text, people=frozenset({one.contact_id}))
 
 
 def day_of(at: float) -> float:

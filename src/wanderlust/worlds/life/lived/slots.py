@@ -71,12 +71,12 @@ class WordSource:
 
     def text(self, rule: str, facts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
         """A text of a rule, and the word of each of its slots."""
-        slots = Slots(self, facts)
+        slots = TextSlots(self, facts)
         made = expand_pattern(self.rng, f"<{rule}>", slots)
         return _SENTENCE_START.sub(lambda match: match[1] + match[2].upper(), made), slots.words
 
 
-class Slots(Mapping[str, str]):
+class TextSlots(Mapping[str, str]):
     """The words of one text's slots: those that are given, and what is drawn for the others when first asked for."""
 
     def __init__(self, source: WordSource, facts: Mapping[str, str]):
