@@ -10,6 +10,7 @@ from typing import Protocol
 from wanderlust.environments.grids.cells import CLICK, FRAME, RESET, UNDO
 from wanderlust.environments.grids.drawing import STATUS_ROWS, Frame
 from wanderlust.environments.grids.game import GameState, GridAction, Observation
+from wanderlust.environments.grids.learner import Learner
 from wanderlust.environments.grids.view import blobs
 
 MAX_CLICK_PIXELS = 1200
@@ -169,4 +170,5 @@ PLAYERS: dict[str, Callable[[Random], GridPlayer]] = {
     "random": RandomPlayer,
     "change-learner": ChangeLearner,
     "explorer": GraphExplorer,
+    "learner": Learner,
 }
