@@ -53,6 +53,8 @@ class HubOptions:
     """Let pip fetch what the package needs and is not installed here, as wheels alone (add)."""
     cards: Path | None = None
     """Folder of stored cards; those that are not current are made anew (ready-made)."""
+    stored_only: bool = False
+    """Leave out environments without a current card (ready-made)."""
     form: Literal["package", "openenv"] = "package"
     """What is written: a package for PyPI, or the source of an image for OpenEnv (export)."""
     unsandboxed: bool = False
@@ -357,7 +359,12 @@ def _export(call: _Call) -> _Shown:
 def _ready_made(call: _Call) -> _Shown:
     options = call.options
     made = publish_ready_made(
-        call.hub, key=_key(options), only=call.words, cards=options.cards, on_progress=call.report
+        call.hub,
+        key=_key(options),
+        only=call.words,
+        cards=options.cards,
+        stored_only=options.stored_only,
+        on_progress=call.report,
     )
     lines = [f"{name} is left out: {why}" for name, why in made.left_out.items()]
     lines.append(f"{len(made.published):,} ready-made environments are published in {call.hub}")

@@ -60,6 +60,7 @@ def publish_ready_made(
     key: Path,
     only: Sequence[str] = (),
     cards: Path | None = None,
+    stored_only: bool = False,
     on_progress: OnProgress = lambda what, number, of: None,
 ) -> ReadyMade:
     """Publish all ready-made environments in a hub that exists.
@@ -69,6 +70,7 @@ def publish_ready_made(
         key: Private SSH key that signs.
         only: Names; by default all.
         cards: Folder of stored cards. Current ones are taken, and others are made and stored there.
+        stored_only: Leave out what has no current card, in the place of making one: the time is then bounded.
         on_progress: Called for each environment.
 
     Returns:
@@ -84,7 +86,7 @@ def publish_ready_made(
             continue
         try:
             env = make_environment(installed_environments()[name])
-            card, fresh = _card(name, env, cards)
+            card, fresh = _card(name, env, cards, stored_only=stored_only)
             with TemporaryDirectory(prefix="wander-ready-") as scratch:
                 body, data = card_bytes(card), b"".join(data_lines(env))
                 wheel = write_wheel(draft, Path(scratch))
@@ -97,7 +99,7 @@ def publish_ready_made(
     return ReadyMade(published=tuple(published), checked=tuple(checked), left_out=left_out)
 
 
-def _card(name: str, env: Environment, cards: Path | None) -> tuple[dict[str, Any], bool]:
+def _card(name: str, env: Environment, cards: Path | None, *, stored_only: bool) -> tuple[dict[str, Any], bool]:
     """The card of an environment, and whether its gate ran for it. Raises UsageError where the gate refuses it."""
     file, now = None if cards is None else cards / f"{name}.json", current_digests(env)
     if file is not None and file.is_file():
@@ -105,6 +107,8 @@ def _card(name: str, env: Environment, cards: Path | None) -> tuple[dict[str, An
             stored = json.loads(file.read_bytes())
             if _lasting(stored["digests"]) == _lasting(now) and stored["ok"]:
                 return stored, False
+    if stored_only:
+        raise UsageError(f"it has no current card: `wander hub ready-made HUB {name} --cards FOLDER` makes one")
     try:
         card = run_blocking(lambda: check_gate(env, name=name)).card()
     except WanderlustError as error:
