@@ -50,7 +50,10 @@ class VerifiersEnvironment(Environment):
             if made.dataset is None:
                 raise UsageError(f"{self.module} has no data set for {split}")
             rows = made.get_dataset()
-        return [Task(id=f"{self.module}-{split}-{n}", info={"row": dict(row)}) for n, row in enumerate(rows)]
+        return [
+            Task(id=f"{self.module}-{split}-{n}", answer=row.get("answer"), info={"row": dict(row)})
+            for n, row in enumerate(rows)
+        ]
 
     async def run(self, episode: Episode) -> None:
         """One rollout of theirs, with the seat as its model."""

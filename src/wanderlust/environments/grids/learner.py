@@ -30,8 +30,8 @@ WEIGHTS_FILE = "learner_weights.json"
 MAX_WEIGHTS_BYTES, MAX_WEIGHT = 1 << 20, 1000.0
 LARGE_PIXELS, SMALL_PIXELS = 400, 40
 """Pieces above and below are told apart."""
-TEMPERATURE = 1.0
-"""By which options are drawn."""
+TEMPERATURE = 0.25
+"""At which options are drawn; of 1, 0.5 and 0.25 the best on games of `train` that were not trained on."""
 
 Features = Mapping[str, float]
 Weights = Mapping[str, float]
