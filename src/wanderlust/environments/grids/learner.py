@@ -2,7 +2,8 @@
 
 It finds out within a game which piece it moves, what squares of each kind do, and which clicks change the frame. The
 options are: walk to a square that is no ground or was not visited, take a simple action, click a piece. Each has a few
-named features, the weights of which are those of a linear softmax policy (`learner_training`).
+named features, the weights of which are those of a linear softmax policy (`learner_training`). No feature names a
+color, as other games have other ones.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ def _actions(routes: Routes, square: Square) -> list[tuple[GridAction, Square | 
 def _walk_features(memory: Experience, square: Square, kind: Kind, *, leg: Leg, count: int) -> dict[str, float]:
     about, touched = memory.kinds.get(kind, NOTHING), memory.touched.get(square)
     since = touched is not None and touched < memory.revision
-    features = {
+    return {
         "walk": 1.0,
         "walk/distance": leg.distance / 10,
         "walk/near": 1 / leg.distance,
@@ -212,8 +213,6 @@ def _walk_features(memory: Experience, square: Square, kind: Kind, *, leg: Leg, 
         "walk/full": float(kind[0] == kind[2]),
         "walk/half": float(kind[0] == kind[1] != kind[2]),
     }
-    features[f"walk/{'full-' if kind[0] == kind[2] else ''}color-{kind[0]}"] = 1.0
-    return features
 
 
 def _clicks(frame: Frame, memory: Experience) -> Iterator[Option]:
@@ -239,7 +238,6 @@ def _clicks(frame: Frame, memory: Experience) -> Iterator[Option]:
             "click/again": float(memory.last_click == action),
             "click/large": float(piece.pixels > LARGE_PIXELS),
             "click/small": float(piece.pixels < SMALL_PIXELS),
-            f"click/color-{color}": 1.0,
         }
         yield Option([(action, None)], features)
 

@@ -32,9 +32,9 @@ FIRST_GAME = 1000
 class LearnerConfig:
     """Settings of a training: `LearnerConfig(steps=20)` for a quick look."""
 
-    steps: int = 100
+    steps: int = 70
     games_per_step: int = 24
-    games: int = 240
+    games: int = 160
     """Different ones that are drawn from."""
     learning_rate: float = 0.05
     discount: float = 0.97
