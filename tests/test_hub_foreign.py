@@ -194,7 +194,7 @@ def test_a_verifiers_package_is_wrapped_with_what_it_asks_for_and_none_of_it_is_
     )
     draft = ForeignSource(kind="verifiers", place="digits").draft()
     assert (draft.name, draft.version, draft.permissions.secrets) == ("digit-sum", "0.2.0", ("EXAMPLE_KEY",))
-    assert draft.requires == ("wanderlust", "verifiers==0.3.1")
+    assert draft.requires == ("wanderlust", "httpx2>=2,<3", "verifiers==0.3.1")
     (folder / "digit_sum.py").unlink()
     with pytest.raises(UsageError, match="no module digit_sum"):
         ForeignSource(kind="verifiers", place="digits").draft()

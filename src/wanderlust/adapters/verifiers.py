@@ -1,8 +1,8 @@
 """Environments of verifiers' classic API (0.3.1): a package with a function `load_environment`.
 
-Every call of its model is a recorded turn of the seat, made by OpenAI's SDK; its own rubric scores. Needs the package
-`verifiers`, which brings what it needs. Not covered: versions from 0.4 on, whose API is another one, and environments
-that reach for a network of their own.
+Every call of its model is a recorded turn of the seat, made by OpenAI's SDK; its own rubric scores. Needs the packages
+`verifiers`, which brings the SDK, and `httpx2`. Not covered: versions from 0.4 on, whose API is another one, and
+environments that reach for a network of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import EnvironmentFailure, UsageError
+from wanderlust.serving.openai_sdk import openai_client
 from wanderlust.types import Task
 
 MODEL = "seat"
@@ -27,7 +28,7 @@ class VerifiersEnvironment(Environment):
     def __init__(self, module: str, *, folder: str = "", **settings: Any):
         """`folder` has the module, if it is not installed. Raises UsageError where it has no such function."""
         try:
-            import_module("verifiers.clients")
+            self._clients = import_module("verifiers.clients")
         except ModuleNotFoundError as error:
             raise UsageError(f"this needs the package {error.name!r}: pip install verifiers==0.3.1") from error
         if folder and folder not in sys.path:
@@ -57,12 +58,8 @@ class VerifiersEnvironment(Environment):
 
     async def run(self, episode: Episode) -> None:
         """One rollout of theirs, with the seat as its model."""
-        from verifiers.clients import OpenAIChatCompletionsClient
-
-        from wanderlust.serving.openai_sdk import openai_client
-
         row: Mapping[str, Any] = episode.task.info["row"]
-        client = OpenAIChatCompletionsClient(openai_client(episode.agent))
+        client = self._clients.OpenAIChatCompletionsClient(openai_client(episode.agent))
         output = await self._made.run_rollout(dict(row), client=client, model=MODEL, sampling_args={})
         if output.get("error"):
             raise EnvironmentFailure(f"{self.module}: {output['error']}")

@@ -43,6 +43,8 @@ DEFAULT_VERSION = "0.1.0"
 MAX_FILES, MAX_REGISTRY_BYTES, GIT_SECONDS = 5_000, 1 << 24, 300
 GIT = ("git", "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never", "-c", "protocol.https.allow=always")
 LEFT_OUT = ("__pycache__", "node_modules")
+SDK_TRANSPORT = "httpx2>=2,<3"
+"""By which OpenAI's SDK speaks to a seat; verifiers does not bring it."""
 HERE = 'str(Path(__file__).parent / "app")'
 
 
@@ -204,6 +206,7 @@ def _verifiers_draft(place: str, found: ForeignName) -> PackageDraft:
             module = found.name.replace("-", "_")
             if not any((folder / one).exists() for one in (f"{module}.py", f"{module}/__init__.py")):
                 raise UsageError(f"{folder} has no module {module}, which its name asks for")
+            said = _from_pyproject(folder, "")
             return _wrapped(
                 found.name,
                 found,
@@ -211,7 +214,7 @@ def _verifiers_draft(place: str, found: ForeignName) -> PackageDraft:
                 factory="VerifiersEnvironment",
                 words=f"{module!r}, folder={HERE}",
                 files=folder_files(folder),
-                **_from_pyproject(folder, ""),
+                **{**said, "requires": (SDK_TRANSPORT, *said["requires"])},
             )
     raise UsageError(f"{place} has no {found.name}")
 
