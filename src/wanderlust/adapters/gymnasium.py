@@ -1,10 +1,13 @@
 """Worlds of Gymnasium (https://gymnasium.farama.org, 1.x) as text, with a finite set of actions.
 
+A world without a text view is shown by its observations, where these are a few numbers.
+
 Needs the extra `gymnasium`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -18,6 +21,7 @@ from wanderlust.types import Message, Task, system, user
 
 COLOUR_CODE = re.compile("\x1b\\[(?:4[0-9])m(.)\x1b\\[0m|\x1b\\[[0-9;]*m")
 """Escape sequences of colours in a terminal: coloured grounds, and others."""
+MAX_OBSERVATION_NUMBERS, OBSERVATION_DIGITS = 256, 3
 
 
 class GymnasiumWorld:
@@ -27,36 +31,52 @@ class GymnasiumWorld:
         """Raises UsageError in one line when the world cannot be made or has no finite set of actions."""
         with needs_extra("gymnasium"):
             import gymnasium
-            from gymnasium.spaces import Discrete
+            from gymnasium.spaces import Discrete, flatdim
         try:
-            self.env = gymnasium.make(name, render_mode="ansi", **settings)
+            made = gymnasium.make(name, **settings)
+            self.has_view = "ansi" in made.metadata.get("render_modes", ())
+            self.env = gymnasium.make(name, render_mode="ansi", **settings) if self.has_view else made
         except (gymnasium.error.Error, TypeError, ImportError) as error:
-            raise UsageError(
-                f"Gymnasium cannot make {name!r} with a text view: {' '.join(str(error).split())[:200]}"
-            ) from error
+            raise UsageError(f"Gymnasium cannot make {name!r}: {' '.join(str(error).split())[:200]}") from error
         if not isinstance(self.env.action_space, Discrete):
             raise UsageError(f"{name!r} has no finite set of actions, but {self.env.action_space}")
+        if not self.has_view and flatdim(self.env.observation_space) > MAX_OBSERVATION_NUMBERS:
+            raise UsageError(f"{name!r} has neither a text view nor a small observation: {self.env.observation_space}")
+        self._observation: Any = None
         self.actions = range(
             int(self.env.action_space.start), int(self.env.action_space.start + self.env.action_space.n)
         )
 
     def reset(self, seed: int) -> str:
         """Begin; what is seen."""
-        self.env.reset(seed=seed)
+        self._observation, _ = self.env.reset(seed=seed)
         return self.view()
 
     def step(self, action: int) -> tuple[str, float, bool]:
         """Act; what is seen, the reward, and whether it is over."""
-        _, reward, ended, cut, _ = self.env.step(action)
+        self._observation, reward, ended, cut, _ = self.env.step(action)
         return self.view(), float(reward), bool(ended or cut)
 
     def view(self) -> str:
-        """The world as text; what a terminal would colour stands in brackets."""
+        """The world as text; what a terminal would colour stands in brackets. Else its last observation as JSON."""
+        if not self.has_view:
+            return json.dumps(_plain(self._observation))
         return COLOUR_CODE.sub(lambda found: f"[{found[1]}]" if found[1] else "", str(self.env.render())).strip("\n")
 
     def close(self) -> None:
         """Free what it holds."""
         self.env.close()
+
+
+def _plain(value: Any) -> Any:
+    """An observation as lists of numbers, with OBSERVATION_DIGITS digits."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return round(value, OBSERVATION_DIGITS) if isinstance(value, float) else value
 
 
 GYMNASIUM_RULES = (
@@ -74,11 +94,13 @@ def parse_action(text: str) -> str:
 class GymnasiumText(Environment):
     """A world by its name in Gymnasium, names for its actions in their order, and a sentence about it.
 
+    Without names the actions are called by their numbers.
+
     The reward `return` is the sum of the world's rewards. An answer without an action moves nothing and uses up a turn;
     the next message says so. The state has the number of `steps`, and of `invalid` answers.
     """
 
-    def __init__(self, world: str, *, actions: Sequence[str], about: str = "", turns: int = 100, **settings: Any):
+    def __init__(self, world: str, *, actions: Sequence[str] = (), about: str = "", turns: int = 100, **settings: Any):
         """`settings` go to Gymnasium; `turns` are answers at most."""
         self.world, self.actions, self.about, self.settings = world, tuple(actions), about, settings
         self.limits = Limits(max_turns=turns)
@@ -91,22 +113,21 @@ class GymnasiumText(Environment):
         """Play until the world is over."""
         world = GymnasiumWorld(self.world, self.settings)
         try:
-            if len(self.actions) != len(world.actions):
-                raise UsageError(
-                    f"{self.world} has {len(world.actions)} actions, and {len(self.actions)} names were passed"
-                )
+            names = self.actions or tuple(map(str, world.actions))
+            if len(names) != len(world.actions):
+                raise UsageError(f"{self.world} has {len(world.actions)} actions, and {len(names)} names were passed")
             state, news, over = episode.state, "", False
             state.update(steps=0, invalid=0)
             view = world.reset(episode.rng(episode.task.info["seed"]).randrange(2**31))
-            rules = GYMNASIUM_RULES.format(self.about, ", ".join(self.actions), self.actions[0]).strip()
+            rules = GYMNASIUM_RULES.format(self.about, ", ".join(names), names[0]).strip()
             head: tuple[Message, ...] = (system(rules),)
             while not over:
                 action = parse_action((await episode.agent.act(*head, user(f"{news}{view}"))).content)
-                head, is_action = (), action in self.actions
-                news = "" if is_action else f"That is no action: one of {', '.join(self.actions)}.\n"
+                head, is_action = (), action in names
+                news = "" if is_action else f"That is no action: one of {', '.join(names)}.\n"
                 state["steps" if is_action else "invalid"] += 1
                 if is_action:
-                    view, reward, over = world.step(world.actions[self.actions.index(action)])
+                    view, reward, over = world.step(world.actions[names.index(action)])
                     episode.reward("return", reward)
         finally:
             world.close()

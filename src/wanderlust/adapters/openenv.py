@@ -9,10 +9,10 @@ the task, 0), `seed` (0) and `split`. The last step's reward brings the sum to t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from hmac import compare_digest
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from aiohttp import WSMsgType, web
@@ -32,6 +32,8 @@ STEP_TIMEOUT_SECONDS = 600.0
 """Wall-clock seconds for one answer of the environment."""
 MAX_CALLS_PER_ACTION = 64
 """Tool calls of one action."""
+Event: TypeAlias = MutableMapping[str, Any]
+"""Of ASGI."""
 _TEXT, _LIST = {"type": "string"}, {"type": "array"}
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "action": {"text": _TEXT, "tool_calls": {**_LIST, "items": {"type": "object", "required": ["name"]}}},
@@ -67,13 +69,15 @@ class EnvironmentServer:
             await listening.close()
 
     async def _describe(self, request: web.Request) -> web.Response:
+        return web.json_response(self._pages()[request.match_info["page"]])
+
+    def _pages(self) -> dict[str, Any]:
         description = one_line((type(self.env).__doc__ or "").strip())
-        pages = {
+        return {
             "health": {"status": "healthy"},
             "metadata": {"name": type(self.env).__name__, "description": description},
             "schema": SCHEMAS,
         }
-        return web.json_response(pages[request.match_info["page"]])
 
     async def _connected(self, request: web.Request) -> web.StreamResponse:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
@@ -93,6 +97,58 @@ class EnvironmentServer:
             self._open -= 1
             await session.driven.close()
         return socket
+
+    async def __call__(
+        self, scope: Event, receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]
+    ) -> None:
+        """The same as an ASGI application: `uvicorn module:server`, as images of OpenEnv run it.
+
+        An empty token lets everybody in; messages of more than MAX_MESSAGE_BYTES end their session.
+        """
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            page = str(scope["path"]).removeprefix("/")
+            body = msgspec.json.encode(self._pages().get(page, {"error": f"there is no page {page!r}"}))
+            head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            status = 200 if page in self._pages() else 404
+            await send({"type": "http.response.start", "status": status, "headers": head})
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await self._serve_session(scope, receive, send)
+
+    async def _serve_session(
+        self, scope: Event, receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]
+    ) -> None:
+        await receive()
+        sent = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1").removeprefix("Bearer ").strip()
+        if scope["path"] != "/ws" or not compare_digest(sent.encode(), self._token.encode()):
+            await send({"type": "websocket.close", "code": 4401})
+            return
+        await send({"type": "websocket.accept"})
+        if self._open >= self.sessions:
+            full = _error("CAPACITY_REACHED", f"all {self.sessions} sessions are taken")
+            await send({"type": "websocket.send", "text": _json(full)})
+            await send({"type": "websocket.close", "code": 1013})
+            return
+        self._open += 1
+        session = _Session(DrivenSeat(self.env, split=self.split))
+        try:
+            while True:
+                async with asyncio.timeout(IDLE_SECONDS):
+                    event = await receive()
+                text = event.get("text")
+                if event["type"] != "websocket.receive" or text is None or len(text) > MAX_MESSAGE_BYTES:
+                    return
+                reply = await session.answer(text)
+                if reply is None:
+                    return
+                await send({"type": "websocket.send", "text": _json(reply)})
+        except TimeoutError:
+            await send({"type": "websocket.close", "code": 1001})
+        finally:
+            self._open -= 1
+            await session.driven.close()
 
     async def _converse(self, socket: web.WebSocketResponse, session: _Session) -> None:
         while not socket.closed:
@@ -199,4 +255,15 @@ def _error(code: str, message: str) -> dict[str, Any]:
 
 
 async def _say(socket: web.WebSocketResponse, reply: Mapping[str, Any]) -> None:
-    await socket.send_str(msgspec.json.encode(reply, enc_hook=str).decode())
+    await socket.send_str(_json(reply))
+
+
+def _json(reply: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(reply, enc_hook=str).decode()
+
+
+async def _lifespan(receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]) -> None:
+    """Say that everything is ready, and that everything is over."""
+    while (event := await receive())["type"] == "lifespan.startup":
+        await send({"type": "lifespan.startup.complete"})
+    await send({"type": f"{event['type']}.complete"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cyclopts import Parameter
 from rich.table import Table
@@ -17,10 +17,13 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, nearest_names, one_line
 from wanderlust.hub.add import add
 from wanderlust.hub.entry import HubEntry, Index, Listing
+from wanderlust.hub.export import Form, export
+from wanderlust.hub.foreign import ForeignSource, foreign_source
 from wanderlust.hub.index import MAX_FOUND, Hub, OnProgress
 from wanderlust.hub.page import ranking_cells, write_pages
 from wanderlust.hub.publish import allow, create_hub, publish, revoke, yank
 from wanderlust.hub.rank import rank
+from wanderlust.hub.ready_made import publish_ready_made
 
 MAX_REPORTED = 20
 
@@ -48,6 +51,12 @@ class HubOptions:
     """Give what the package asks for without a question (add)."""
     dependencies: bool = False
     """Let pip fetch what the package needs and is not installed here, as wheels alone (add)."""
+    cards: Path | None = None
+    """Folder of stored cards; those that are not current are made anew (ready-made)."""
+    stored_only: bool = False
+    """Leave out environments without a current card (ready-made)."""
+    form: Literal["package", "openenv"] = "package"
+    """What is written: a package for PyPI, or the source of an image for OpenEnv (export)."""
     unsandboxed: bool = False
     """Let it run with the rights of this user on a machine without a sandbox, with a warning (add)."""
 
@@ -93,6 +102,11 @@ def hub_command(
     `hub rank HUB NAME RUN... --key KEY` plays evaluations of NAME again, and adds those that come to the same figures
     to its leaderboard. `hub rank HUB NAME` shows that.
 
+    In the place of PACKAGE, and of HUB for `search`, `info` and `add`, may be an environment from elsewhere:
+    `gymnasium:ID`, `textarena:ID`, `openenv:FOLDER`, `verifiers:FOLDER`, `harbor:FOLDER_OR_REGISTRY`, with `#NAME`
+    where a folder has several. `hub export ENVIRONMENT FOLDER` writes a ready-made environment as a package, or with
+    `--form openenv` as the source of an image. `hub ready-made HUB` publishes all ready-made environments.
+
     The exit code is 1 when something is wrong with the hub, or a search finds nothing.
 
     Parameters
@@ -114,6 +128,8 @@ def hub_command(
         "pages": (_pages, 0, 0),
         "add": (_add, 1, 1),
         "rank": (_rank, 1, 21),
+        "export": (_export, 1, 1),
+        "ready-made": (_ready_made, 0, 100),
     }
     if verb not in verbs:
         raise UsageError(f"no verb {verb!r} of wander hub; {nearest_names(verb, [*verbs], kind='verbs')}")
@@ -181,6 +197,8 @@ def _revoke(call: _Call) -> _Shown:
 
 
 def _search(call: _Call) -> _Shown:
+    if (foreign := foreign_source(call.hub)) is not None:
+        return _search_foreign(foreign[0], call)
     opened = Hub.open(call.hub, owner=call.options.owner)
     found = opened.search(" ".join(call.words), limit=call.options.limit)
     table = Table("environment", "version", "oracle", "chance", "probe", "summary")
@@ -193,11 +211,43 @@ def _search(call: _Call) -> _Shown:
     return body, table if found else None, [f"{len(found):,} of {names:,} environments"], 0 if found else 1
 
 
+def _search_foreign(source: ForeignSource, call: _Call) -> _Shown:
+    """What a place has that can be wrapped."""
+    words, names = " ".join(call.words).lower().split(), source.names()
+    found = [one for one in names if all(word in f"{one.name} {one.summary}".lower() for word in words)]
+    table = Table("name", "summary")
+    for one in found[: call.options.limit]:
+        table.add_row(Text(one.name), Text(one_line(one.summary, 80)))
+    body = {"title": str(source), "environments": [asdict(one) for one in found[: call.options.limit]]}
+    return body, table if found else None, [f"{len(found):,} of {len(names):,} environments"], 0 if found else 1
+
+
+def _info_foreign(source: ForeignSource, name: str) -> _Shown:
+    """The package that wrapping would make."""
+    draft = source.draft(name)
+    table = Table("", "", show_header=False)
+    rows = {
+        "environment": f"{draft.name} {draft.version}",
+        "from": str(source),
+        "summary": draft.summary,
+        "warning": "signed by nobody, and not checked: hub publish checks and signs it",
+        "requires": ", ".join(draft.requires),
+        "asks for": "; ".join(draft.permissions.lines()),
+        "files": f"{len(draft.files):,}, {sum(map(len, draft.files.values())):,} bytes",
+    }
+    for row, text in rows.items():
+        table.add_row(row, Text(one_line(text, 500)))
+    body = {**rows, "name": draft.name, "version": draft.version, "requires": draft.requires}
+    return body, table, [], 0
+
+
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
 def _info(call: _Call) -> _Shown:
+    if (foreign := foreign_source(call.hub)) is not None:
+        return _info_foreign(foreign[0], foreign[1] or "".join(call.words[:1]))
     opened = Hub.open(call.hub, owner=call.options.owner)
     if not call.words:
         return _hub_info(opened)
@@ -297,6 +347,28 @@ def _rank(call: _Call) -> _Shown:
         table.add_row(*(Text(cell) for cell in ranking_cells(one)), verdict, one.by[:19])
     body = {"environment": name, "rankings": [asdict(one) for one in found]}
     return body, table if found else None, [f"{len(found):,} ranked runs"], 0 if found else 1
+
+
+def _export(call: _Call) -> _Shown:
+    form: Form = "openenv" if call.options.form == "openenv" else "package"
+    files = export(call.hub, call.words[0], form=form)
+    line = f"{call.words[0]} has {len(files)} files of {call.hub} as {form}; nothing is built or uploaded"
+    return {"folder": call.words[0], "form": form, "files": [str(one) for one in files]}, None, [line], 0
+
+
+def _ready_made(call: _Call) -> _Shown:
+    options = call.options
+    made = publish_ready_made(
+        call.hub,
+        key=_key(options),
+        only=call.words,
+        cards=options.cards,
+        stored_only=options.stored_only,
+        on_progress=call.report,
+    )
+    lines = [f"{name} is left out: {why}" for name, why in made.left_out.items()]
+    lines.append(f"{len(made.published):,} ready-made environments are published in {call.hub}")
+    return {"hub": call.hub, **asdict(made)}, None, lines, 0
 
 
 def _pages(call: _Call) -> _Shown:

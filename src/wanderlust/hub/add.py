@@ -15,8 +15,11 @@ from typing import Literal
 from wanderlust.errors import UsageError, one_line
 from wanderlust.hub.added import CODE_FOLDER, LIBRARY_FOLDER, RECORD_FILE, AddedPackage
 from wanderlust.hub.entry import HubEntry, HubError, Listing, canonical
+from wanderlust.hub.foreign import ForeignSource, foreign_source
 from wanderlust.hub.index import CARD, CODE, DATA, Hub
 from wanderlust.hub.location import is_remote, write_durably
+from wanderlust.hub.package_draft import write_wheel
+from wanderlust.hub.publish import entry_of
 from wanderlust.hub.requirements import library_paths, unmet_requirements
 from wanderlust.hub.unpack import unpack_wheel
 from wanderlust.hub.wheel import Package, read_wheel
@@ -44,7 +47,7 @@ def add(
     Args:
         name: Name in the hub.
         version: By default the newest usable one.
-        hub: Folder or web address of the hub.
+        hub: Folder or web address of the hub; or `KIND:PLACE`, from where an environment is wrapped unsigned.
         approve: Is shown the entry with its permissions, and says whether to go on.
         owner: Fingerprint that the owner's key must have.
         isolation: `preferred` lets it run without a sandbox on a machine where there can be none.
@@ -53,19 +56,14 @@ def add(
     Returns:
         What was added. Raises UsageError or HubError when it is refused; nothing is then changed.
     """
+    if (found := foreign_source(str(hub))) is not None:
+        source, inside = found[0], found[1] or name
+        return _add_foreign(source, inside, approve=approve, isolation=isolation, dependencies=dependencies)
     opened = Hub.open(hub, owner=owner)
     listing = opened.find(name, version)
     check_listing(opened, listing)
-    root = added_folder()
-    installed = installed_environments().get(name, "")
-    if installed and not (root / name).is_dir():
-        raise UsageError(f"{name} is the name of an environment that is installed here: {installed}")
-    with _draft(root) as draft:
+    with _draft(name) as draft:
         package, unmet = prepare(opened, listing, draft, dependencies=dependencies)
-        if not approve(listing.entry):
-            raise UsageError(f"{name} {listing.entry.version} was not added: what it asks for was not approved")
-        if unmet:
-            _fetch(unmet, draft / LIBRARY_FOLDER)
         record = AddedPackage(
             format=1,
             hub=opened.location if is_remote(opened.location) else str(Path(opened.location).resolve()),
@@ -75,9 +73,40 @@ def add(
             target=package.target,
             isolation=isolation,
         )
-        write_durably(draft / RECORD_FILE, canonical(record))
-        _put_in_place(draft, root / name)
+        _finish(record, draft, unmet, approve=approve)
     return record
+
+
+def _add_foreign(
+    source: ForeignSource,
+    name: str,
+    *,
+    approve: Approve,
+    isolation: Literal["required", "preferred"],
+    dependencies: bool,
+) -> AddedPackage:
+    """Wrap an environment from elsewhere, ask, and install it; nobody has signed it, and it was not checked."""
+    drafted = source.draft(name)
+    with _draft(drafted.name) as draft:
+        package = read_wheel(write_wheel(drafted, draft).rename(draft / CODE))
+        entry = entry_of(package, code=(draft / CODE).read_bytes(), data=b"", card=b"{}")
+        unmet = _unpack(entry, package, draft, dependencies=dependencies)
+        record = AddedPackage(
+            format=1, hub=str(source), owner=None, by=None, entry=entry, target=package.target, isolation=isolation
+        )
+        _finish(record, draft, unmet, approve=approve)
+    return record
+
+
+def _finish(record: AddedPackage, draft: Path, unmet: list[str], *, approve: Approve) -> None:
+    """Ask, fetch what is missing, and put the whole folder in its place."""
+    entry = record.entry
+    if not approve(entry):
+        raise UsageError(f"{entry.name} {entry.version} was not added: what it asks for was not approved")
+    if unmet:
+        _fetch(unmet, draft / LIBRARY_FOLDER)
+    write_durably(draft / RECORD_FILE, canonical(record))
+    _put_in_place(draft, added_folder() / entry.name)
 
 
 def check_listing(hub: Hub, listing: Listing) -> None:
@@ -94,6 +123,11 @@ def prepare(hub: Hub, listing: Listing, draft: Path, *, dependencies: bool = Fal
         (draft / file).write_bytes(hub.part(listing, part))
     package = read_wheel(draft / CODE)
     _compare(entry, package)
+    return package, _unpack(entry, package, draft, dependencies=dependencies)
+
+
+def _unpack(entry: HubEntry, package: Package, draft: Path, *, dependencies: bool) -> list[str]:
+    """Unpack `code.whl` where it can run here. Returns requirements to be fetched."""
     if entry.permissions.gpu:
         raise UsageError(f"{entry.name} asks for the GPU, which isolated environments cannot have yet")
     unmet = unmet_requirements(entry.requires, requires_python=package.requires_python)
@@ -105,7 +139,7 @@ def prepare(hub: Hub, listing: Listing, draft: Path, *, dependencies: bool = Fal
     reserved = {path.name.partition(".")[0] for path in library_paths(entry.requires)}
     unpack_wheel(draft / CODE, draft / CODE_FOLDER, reserved=reserved)
     (draft / CODE).unlink()
-    return package, unmet
+    return unmet
 
 
 def _compare(entry: HubEntry, package: Package) -> None:
@@ -130,8 +164,11 @@ def _fetch(unmet: list[str], folder: Path) -> None:
 
 
 @contextmanager
-def _draft(root: Path) -> Iterator[Path]:
-    """A folder beside the added ones, removed in the end; one caller at a time."""
+def _draft(name: str) -> Iterator[Path]:
+    """A folder beside the added ones, removed in the end; one caller at a time. UsageError for a name that is taken."""
+    root, installed = added_folder(), installed_environments().get(name, "")
+    if installed and not (root / name).is_dir():
+        raise UsageError(f"{name} is the name of an environment that is installed here: {installed}")
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = (root / ".lock").open("w")

@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
+from wanderlust.environment import Environment
+from wanderlust.environments.harbor import Harbor
 from wanderlust.errors import UsageError
 from wanderlust.hub.entry import NAME_FORM, Fingerprint, HubEntry, HubError, decode
+from wanderlust.hub.foreign import HARBOR_FOLDER, HARBOR_TARGET
 from wanderlust.hub.isolated import IsolatedEnvironment
 from wanderlust.hub.launch import Source
 from wanderlust.tasks.registry import added_folder
@@ -26,10 +31,11 @@ class AddedPackage:
 
     format: Literal[1]
     hub: str
-    owner: Fingerprint
-    """Key of the hub's owner."""
-    by: Fingerprint
-    """Key that signed the version."""
+    """Or the place of an environment from elsewhere."""
+    owner: Fingerprint | None
+    """Key of the hub's owner; None for what comes from no hub."""
+    by: Fingerprint | None
+    """Key that signed the version; None for what nobody signed."""
     entry: HubEntry
     target: str
     """`module:Class` of the environment, inside."""
@@ -63,9 +69,19 @@ def source_of(package: AddedPackage, folder: Path) -> Source:
     )
 
 
-def open_added(name: str, /, **settings: Any) -> IsolatedEnvironment:
-    """The environment that was added by this name, in a process of its own."""
-    return IsolatedEnvironment(source_of(read_added(name), added_folder() / name), settings=settings)
+def open_package(source: Source, settings: Mapping[str, Any] = MappingProxyType({})) -> Environment:
+    """The environment of an unpacked package, in a process of its own.
+
+    A package of Harbor tasks has no code: this installation's own environment plays them, each in a sandbox.
+    """
+    if source.target == HARBOR_TARGET:
+        return Harbor(str(source.code / HARBOR_FOLDER), **settings)
+    return IsolatedEnvironment(source, settings=settings)
+
+
+def open_added(name: str, /, **settings: Any) -> Environment:
+    """The environment that was added by this name, isolated as `open_package` says."""
+    return open_package(source_of(read_added(name), added_folder() / name), settings)
 
 
 def __getattr__(name: str) -> Any:

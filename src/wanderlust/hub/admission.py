@@ -15,12 +15,19 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, WanderlustError, one_line
 from wanderlust.evals.gate import MAX_TASKS_COMPARED, SPLITS, OnProgress, check_gate
+from wanderlust.hub.added import CODE_FOLDER, LIBRARY_FOLDER, open_package
+from wanderlust.hub.entry import digest_of
+from wanderlust.hub.isolated import IsolatedEnvironment
+from wanderlust.hub.launch import Source
+from wanderlust.hub.requirements import library_paths
+from wanderlust.hub.unpack import unpack_wheel
 from wanderlust.hub.wheel import Package
 from wanderlust.runner.engine import run_blocking
 from wanderlust.tasks.registry import resolve_environment
@@ -42,12 +49,46 @@ def admit(package: Package, scratch: Path, *, on_progress: OnProgress) -> tuple[
         data = (out / DATA_NAME).read_bytes()
     except OSError:
         raise UsageError(f"{package.name} is not admitted: its check wrote no card") from None
-    card = json.loads(body)
+    refuse(package.name, json.loads(body))
+    return body, data
+
+
+def admit_wrapped(package: Package, scratch: Path, *, on_progress: OnProgress) -> tuple[bytes, bytes]:
+    """The same for a package around an environment from elsewhere, whose code runs isolated, as once it is added."""
+    folder = scratch / "wrapped"
+    reserved = {path.name.partition(".")[0] for path in library_paths(package.requires)}
+    unpack_wheel(package.wheel, folder / CODE_FOLDER, reserved=reserved)
+    env = open_package(
+        Source(
+            name=package.name,
+            code=folder / CODE_FOLDER,
+            libraries=folder / LIBRARY_FOLDER,
+            target=package.target,
+            requires=package.requires,
+            permissions=package.permissions,
+            digest=digest_of(package.wheel.read_bytes()),
+        )
+    )
+    try:
+        card = run_blocking(lambda: check_gate(env, name=package.environment, on_progress=on_progress)).card()
+        refuse(package.name, card)
+        return card_bytes(card), b"".join(data_lines(env))
+    finally:
+        if isinstance(env, IsolatedEnvironment):
+            env.close()
+
+
+def refuse(name: str, card: dict[str, Any]) -> None:
+    """Raises UsageError when a card has violations."""
     if not card["ok"]:
         first, *others = [f"{one['rule']}: {one['detail']}" for one in card["violations"]]
         more = f" (and {len(others)} more; wander check says all)" if others else ""
-        raise UsageError(f"{package.name} is not admitted: {one_line(first, 300)}{more}")
-    return body, data
+        raise UsageError(f"{name} is not admitted: {one_line(first, 300)}{more}")
+
+
+def card_bytes(card: dict[str, Any]) -> bytes:
+    """A card as its file."""
+    return (json.dumps(card, indent=1, default=str) + "\n").encode()
 
 
 def _run(package: Package, folder: Path, out: Path, *, on_progress: OnProgress) -> None:
@@ -66,7 +107,7 @@ def _run(package: Package, folder: Path, out: Path, *, on_progress: OnProgress) 
         raise UsageError(f"{package.name} is not admitted: {why}")
 
 
-def _data_lines(env: Environment) -> Iterator[bytes]:
+def data_lines(env: Environment) -> Iterator[bytes]:
     """The tasks of each split, a line of JSON each."""
     for split in SPLITS:
         with suppress(UsageError):  # an environment need not have every split
@@ -89,11 +130,11 @@ def main(words: list[str]) -> int:
                     on_progress=lambda what, number, of: print(json.dumps([what, number, of]), file=progress),
                 )
             )
-            lines = list(_data_lines(env)) if report.ok else []
+            lines = list(data_lines(env)) if report.ok else []
         except WanderlustError as error:
             sys.stderr.write(f"{one_line(str(error), 500)}\n")
             return 1
-    (out / CARD_NAME).write_text(json.dumps(report.card(), indent=1, default=str) + "\n", encoding="utf-8")
+    (out / CARD_NAME).write_bytes(card_bytes(report.card()))
     (out / DATA_NAME).write_bytes(b"".join(lines))
     return 0
 

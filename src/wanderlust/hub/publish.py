@@ -9,14 +9,15 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.hub.admission import admit
+from wanderlust.hub.admission import admit, admit_wrapped
 from wanderlust.hub.entry import (
     MAX_TEXT_CHARS,
     HubEntry,
@@ -30,6 +31,7 @@ from wanderlust.hub.entry import (
     check_version,
     digest_of,
 )
+from wanderlust.hub.foreign import foreign_source
 from wanderlust.hub.index import (
     INDEX_FILE,
     LOG_FILE,
@@ -42,10 +44,13 @@ from wanderlust.hub.index import (
 )
 from wanderlust.hub.location import check_seen, folder_of, keep_seen, read_file, write_durably
 from wanderlust.hub.log import replay, signed_bytes, split_log
+from wanderlust.hub.package_draft import write_wheel
 from wanderlust.hub.signing import INDEX, RECORD, fingerprint, public_key, sign
 from wanderlust.hub.wheel import Package, build_wheel, read_wheel
 
 LOCK_FILE = ".lock"
+Admission = Callable[[Package, Path], tuple[bytes, bytes]]
+"""Card and tasks of a package, which may be unpacked in the folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +81,17 @@ def publish(
     *,
     hub: str | Path,
     key: Path,
+    admission: Admission | None = None,
     on_progress: OnProgress = lambda what, number, of: None,
 ) -> HubEntry:
     """Build a package, run the gate of `wander check` on it, sign what came out, and add it to a hub.
 
     Args:
-        package: Folder with a pyproject.toml, or a wheel. Its code is run, by the gate.
+        package: Folder with a pyproject.toml, or a wheel: its code is run, by the gate. Or an environment from
+            elsewhere as in `gymnasium:Taxi-v4` (`wanderlust.hub.foreign`): its code is run isolated.
         hub: Folder of the hub.
         key: Private SSH key, or its `.pub` file where an agent has the key.
+        admission: Gives card and tasks of a package in the place of the gate, which then does not run.
         on_progress: Called with what the gate does, its number, and the number of all steps.
 
     Returns:
@@ -93,17 +101,19 @@ def publish(
     opened = Hub.open(place)
     by = fingerprint(public_key(key))
     with TemporaryDirectory(prefix="wander-publish-") as scratch:
-        built = read_wheel(build_wheel(Path(package), Path(scratch)))
+        wheel = write_foreign(str(package), Path(scratch))
+        built = read_wheel(wheel or build_wheel(Path(package), Path(scratch)))
         check_name(built.name)
         check_version(built.version)
-        draft = _entry(built, code=b"", data=b"", card=b"{}")
+        draft = entry_of(built, code=b"", data=b"", card=b"{}")
         _rehearse(opened, Record(number=0, previous="", action="publish", by=by, entry=draft))
-        card, data = admit(built, Path(scratch), on_progress=on_progress)
+        gate = admission or partial(admit_wrapped if wheel else admit, on_progress=on_progress)
+        card, data = gate(built, Path(scratch))
         parts = {"code": built.wheel.read_bytes(), "data": data, "card": card}
     for part, body in parts.items():
         if len(body) > MAX_PART_BYTES:
             raise UsageError(f"the {part} of {built.name} has {len(body):,} bytes; a hub takes {MAX_PART_BYTES:,}")
-    entry = _entry(built, **parts)
+    entry = entry_of(built, **parts)
     record = Record(number=0, previous="", action="publish", by=by, entry=entry)
     files = {file: parts[part] for part, file in PARTS}
     change(place, Change(record=record, files=files), key=key)
@@ -140,7 +150,14 @@ def _line(text: str) -> str:
     return one_line(text, MAX_TEXT_CHARS)
 
 
-def _entry(built: Package, *, code: bytes, data: bytes, card: bytes) -> HubEntry:
+def write_foreign(text: str, folder: Path) -> Path | None:
+    """The wheel around an environment from elsewhere; None for what is no `KIND:PLACE`."""
+    found = foreign_source(text)
+    return None if found is None else write_wheel(found[0].draft(found[1]), folder)
+
+
+def entry_of(built: Package, *, code: bytes, data: bytes, card: bytes) -> HubEntry:
+    """What is signed of a package: its metadata, the digests of its parts, and the figures of its card."""
     report = json.loads(card)
     ceilings, probe = report.get("ceilings", {}), report.get("probe") or {}
     return HubEntry(

@@ -17,6 +17,7 @@ from wanderlust.environments.grids.cells import CLICK, DOWN, FRAME, INTERACT, LE
 from wanderlust.environments.grids.drawing import pixel_of, png
 from wanderlust.environments.grids.game import GameState, GridAction, GridSession, Observation
 from wanderlust.environments.grids.generation import LEVELS, GridGame, game_keys, make_game, mechanics_of_game
+from wanderlust.environments.grids.learner import Learner, read_weights
 from wanderlust.environments.grids.players import PLAYERS, GridPlayer
 from wanderlust.environments.grids.score import game_score
 from wanderlust.environments.grids.view import describe, describe_change
@@ -222,6 +223,7 @@ class Grids(Environment):
         games: Games of a split; 0 takes its own number.
         baselines: A run of people's first plays, or a JSON file of such baselines; the shortest solutions stand in
             where it has none.
+        learner: A file of weights for the player `learner`, in the place of those in this package.
 
     Example:
         >>> env = Grids()
@@ -235,7 +237,14 @@ class Grids(Environment):
     group_by = "mechanics"
 
     def __init__(
-        self, levels: int = LEVELS, view: str = "text", secret: str = "", *, games: int = 0, baselines: str = ""
+        self,
+        levels: int = LEVELS,
+        view: str = "text",
+        secret: str = "",
+        *,
+        games: int = 0,
+        baselines: str = "",
+        learner: str = "",
     ):
         if not 1 <= levels <= LEVELS:
             raise UsageError(f"levels={levels}: a game has 1 to {LEVELS}")
@@ -246,7 +255,10 @@ class Grids(Environment):
         self._human = read_baselines(Path(baselines)) if baselines else {}
         self.opening: tuple[str, ...] = ()
         """Answers after which its episodes begin."""
-        self.players = {name: partial(_policy_of, make) for name, make in PLAYERS.items()}
+        makers = dict(PLAYERS)
+        if learner:
+            makers["learner"] = partial(Learner, weights=read_weights(Path(learner)))
+        self.players = {name: partial(_policy_of, make) for name, make in makers.items()}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """The games of a split; they are made when they are played. Raises UsageError for a split that there is not."""

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from wanderlust.environments.grids.cells import CLICK, FRAME, RESET, UNDO
+from wanderlust.environments.grids.cells import CLICK, FRAME, MOVES, RESET, UNDO
 from wanderlust.environments.grids.drawing import STATUS_ROWS, Frame
+from wanderlust.environments.grids.experience import Attempt, Experience
 from wanderlust.environments.grids.game import GameState, GridAction, Observation
+from wanderlust.environments.grids.learner import Learner
 from wanderlust.environments.grids.view import blobs
 
 MAX_CLICK_PIXELS = 1200
 """Larger pieces are ground, and are clicked last."""
+MIN_TRIES = 3
+"""After so many without an effect, the explorer leaves clicks at a colour for last."""
 
 
 class GridPlayer(Protocol):
@@ -95,16 +99,19 @@ class ChangeLearner:
 
 
 class GraphExplorer:
-    """Tries every action in every frame, goes to the nearest frame with an action not tried, and learns nothing else.
+    """Tries every action in every frame, and goes to the nearest frame that has one left.
 
-    Frames are told apart by all their pixels. A frame after which the game was over is left alone.
+    What it can predict is left for last: moves to squares where it has been, then moves into what has always barred the
+    way, and clicks at colours and other actions that have never changed a frame. For that it finds out which piece it
+    moves (`Experience`), over all levels of a game. Frames are told apart by all their pixels. A frame after which the
+    game was over is left alone.
     """
 
     def __init__(self, rng: Random):
-        self._rng = rng
+        self._rng, self._memory = rng, Experience()
         self._edges: dict[Frame, dict[GridAction, Frame]] = {}
         self._options: dict[Frame, list[GridAction]] = {}
-        self._last: tuple[Frame, GridAction] | None = None
+        self._attempt: Attempt | None = None
         self._plan: deque[GridAction] = deque()
         self._level = -1
 
@@ -115,46 +122,67 @@ class GraphExplorer:
 
     def choose(self, seen: Observation) -> GridAction:
         """The next action of the way to the nearest frame that has one left."""
-        if seen.levels_completed != self._level:
-            self._level, self._last = seen.levels_completed, None
-            self._edges, self._options = {}, {}
+        solved = seen.levels_completed != self._level
+        if self._attempt is not None:
+            self._memory.learn(self._attempt, seen, solved=solved)
+            if not solved:
+                self._edges[self._attempt.frame][self._attempt.action] = seen.frame
+        if solved:
+            self._level, self._edges, self._options = seen.levels_completed, {}, {}
+            self._memory.begin_level(seen.frame)
             self._plan.clear()
-        if self._last is not None:
-            before, action = self._last
-            self._edges[before][action] = seen.frame
-            if self._plan and self._edges[before].get(action) != seen.frame:
-                self._plan.clear()
         if seen.state is not GameState.NOT_FINISHED:
-            self._last = None
+            self._attempt = None
             self._plan.clear()
             return GridAction(number=RESET)
         self._see(seen)
         if not self._plan:
             self._plan = deque(self._path(seen.frame))
         action = self._plan.popleft() if self._plan else GridAction(number=RESET)
-        self._last = (seen.frame, action) if action.number != RESET else None
+        self._attempt = self._memory.begin(seen.frame, action, None) if action.number != RESET else None
         return action
 
     def _see(self, seen: Observation) -> None:
+        if (square := self._memory.square(seen.frame)) is not None:
+            self._memory.visited.add(square)
         if seen.frame not in self._options:
             found = options(seen)
             self._rng.shuffle(found)
             self._options[seen.frame], self._edges[seen.frame] = found, {}
 
     def _path(self, start: Frame) -> list[GridAction]:
-        """Known actions to the nearest frame with an untried one, and that one; empty where there is none."""
+        """Known actions to the nearest frame that has the least predictable action left, and that one; else none."""
         came: dict[Frame, tuple[Frame, GridAction] | None] = {start: None}
-        frontier = deque([start])
-        while frontier:
+        frontier, best = deque([start]), dict[int, tuple[Frame, GridAction]]()
+        while frontier and 0 not in best:
             frame = frontier.popleft()
-            untried = [one for one in self._options.get(frame, ()) if one not in self._edges[frame]]
-            if untried:
-                return [*_walk(came, frame), untried[0]]
+            for action in self._options.get(frame, ()):
+                if action not in self._edges[frame]:
+                    best.setdefault(self._predictable(frame, action), (frame, action))
             for action, following in self._edges.get(frame, {}).items():
                 if following not in came and following in self._options:
                     came[following] = (frame, action)
                     frontier.append(following)
-        return []
+        if not best:
+            return []
+        frame, action = best[min(best)]
+        return [*_walk(came, frame), action]
+
+    def _predictable(self, frame: Frame, action: GridAction) -> int:
+        """0 where nobody knows what an action does; 1 where it leads to a square that was visited; 2 to nothing."""
+        memory, square = self._memory, self._memory.square(frame)
+        if action.number not in MOVES:
+            color = frame[action.y * FRAME + action.x]
+            about = memory.colors[color] if action.number == CLICK else memory.numbers[action.number]
+            return 2 if about.tried >= MIN_TRIES and not about.changed else 0
+        if square is None or memory.lattice is None:
+            return 0
+        x, y = memory.avatar.direction(action.number)
+        beside = square[0] + x, square[1] + y
+        kind = memory.lattice.kind(frame, beside)
+        if kind is None or memory.kinds[kind].bars:
+            return 2
+        return int(beside in memory.visited)
 
 
 def _walk(came: dict[Frame, tuple[Frame, GridAction] | None], frame: Frame) -> list[GridAction]:
@@ -169,4 +197,5 @@ PLAYERS: dict[str, Callable[[Random], GridPlayer]] = {
     "random": RandomPlayer,
     "change-learner": ChangeLearner,
     "explorer": GraphExplorer,
+    "learner": Learner,
 }

@@ -1,0 +1,161 @@
+"""What a player remembers of a game: kinds of squares and of clicks, where moves led, and what changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from wanderlust.environments.grids.avatar import Avatar, Kind, Lattice, Square
+from wanderlust.environments.grids.cells import CLICK, FRAME, MOVES
+from wanderlust.environments.grids.drawing import Frame
+from wanderlust.environments.grids.game import GameState, GridAction, Observation
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came of trying something, over all levels of a game."""
+
+    tried: int = 0
+    blocked: int = 0
+    """Tries after which the avatar stood where it had stood."""
+    changed: int = 0
+    """Tries that changed something else than the avatar's own square."""
+    solved: int = 0
+    lost: int = 0
+    here: int = 0
+    """Tries in this level."""
+
+    @property
+    def bars(self) -> bool:
+        """Whether no try has come through."""
+        return self.tried > 0 and (self.blocked == self.tried or self.lost > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An action on its way."""
+
+    frame: Frame
+    action: GridAction
+    square: Square | None
+    """Of the avatar."""
+    expected: Square | None
+    """Where the plan has it next."""
+
+
+class Experience:
+    """Learns from each observation; `begin_level` forgets what holds in one level alone."""
+
+    def __init__(self) -> None:
+        self.avatar = Avatar()
+        self.kinds: dict[Kind, Counts] = defaultdict(Counts)
+        self.colors: dict[int, Counts] = defaultdict(Counts)
+        """Of clicks, by the colour of the pixel."""
+        self.numbers: dict[int, Counts] = defaultdict(Counts)
+        """Of actions, by their official number; `changed` counts frames."""
+        self.begin_level(None)
+
+    def begin_level(self, frame: Frame | None) -> None:
+        """A new level, and its first frame."""
+        self.lattice = None if frame is None else self.avatar.begin_level(frame)
+        self.revision = 0
+        """Changes of something else than the avatar so far."""
+        self.tries: dict[tuple[Frame, GridAction], int] = defaultdict(int)
+        self.results: dict[tuple[Frame, GridAction], Frame] = {}
+        self.last_click: GridAction | None = None
+        self._forget_squares()
+        for counts in (*self.kinds.values(), *self.colors.values()):
+            counts.here = 0
+
+    def _forget_squares(self) -> None:
+        self.seen: dict[tuple[Square, int], tuple[Kind, Square]] = {}
+        self.visited: set[Square] = set()
+        self.touched: dict[Square, int] = {}
+        """The revision at which a square was last come to or run into."""
+
+    def square(self, frame: Frame) -> Square | None:
+        """Where the avatar stands."""
+        piece = self.avatar.find(frame)
+        return None if self.lattice is None or piece is None else self.lattice.square(piece)
+
+    def begin(self, frame: Frame, action: GridAction, expected: Square | None) -> Attempt:
+        """An action is taken."""
+        self.tries[frame, action] += 1
+        self.last_click = action if action.number == CLICK else None
+        return Attempt(frame, action, self.square(frame), expected)
+
+    def learn(self, attempt: Attempt, seen: Observation, *, solved: bool) -> bool:
+        """What an action has brought; returns whether the avatar is where it was expected."""
+        before, action, lost = attempt.frame, attempt.action, seen.state is GameState.GAME_OVER
+        changed, lattice = before != seen.frame, self.lattice
+        counts = [self.numbers[action.number]]
+        if action.number == CLICK:
+            counts.append(self.colors[before[action.y * FRAME + action.x]])
+        for one in counts:
+            one.tried += 1
+            one.here += 1
+            one.changed += changed
+            one.solved += solved
+        if solved:
+            self._touch(attempt, solved=1)
+            return False
+        self.results[before, action] = seen.frame
+        if action.number not in MOVES:
+            self.revision += changed
+        elif lost:
+            self._touch(attempt, lost=1)
+        else:
+            if changed:
+                self.lattice = self.avatar.watch(before, seen.frame, number=action.number, lattice=lattice)
+            if self.lattice == lattice:
+                self._learn_move(attempt, seen.frame)
+            else:
+                self._forget_squares()
+        return not lost and (attempt.expected is None or self.square(seen.frame) == attempt.expected)
+
+    def _touch(self, attempt: Attempt, *, solved: int = 0, lost: int = 0) -> Counts | None:
+        """Count a try of the square beside the avatar."""
+        if attempt.square is None or self.lattice is None or attempt.action.number not in MOVES:
+            return None
+        x, y = self.avatar.direction(attempt.action.number)
+        beside = attempt.square[0] + x, attempt.square[1] + y
+        kind = self.lattice.kind(attempt.frame, beside)
+        if kind is None:
+            return None
+        self.touched[beside] = self.revision
+        counts = self.kinds[kind]
+        counts.tried += 1
+        counts.here += 1
+        counts.solved += solved
+        counts.lost += lost
+        return counts
+
+    def _learn_move(self, attempt: Attempt, after: Frame) -> None:
+        here, there = attempt.square, self.square(after)
+        if here is None or there is None or self.lattice is None:
+            return
+        changed = differ_beside(attempt.frame, after, lattice=self.lattice, squares=(here, there))
+        self.revision += changed
+        self.touched[there] = self.revision
+        self.visited.add(there)
+        counts = self._touch(attempt)
+        if counts is not None:
+            counts.blocked += here == there
+            counts.changed += changed
+            x, y = self.avatar.direction(attempt.action.number)
+            kind = self.lattice.kind(attempt.frame, (here[0] + x, here[1] + y))
+            if kind is not None:
+                self.seen[here, attempt.action.number] = kind, there
+
+
+def differ_beside(before: Frame, after: Frame, *, lattice: Lattice, squares: tuple[Square, ...]) -> bool:
+    """Whether two frames differ anywhere but in some squares."""
+    if before == after:
+        return False
+    old, new = bytearray(before), bytearray(after)
+    for column, row in squares:
+        x, y = lattice.left + column * lattice.step, lattice.top + row * lattice.step
+        for start in range(y * FRAME + x, (y + lattice.step) * FRAME + x, FRAME):
+            if 0 <= start <= len(old) - lattice.step:
+                old[start : start + lattice.step] = new[start : start + lattice.step] = bytes(lattice.step)
+    return old != new
