@@ -159,6 +159,7 @@ def test_every_ready_made_environment_has_a_player():
         "arc",
         "are",
         "budget",
+        "gaia2",
         "graded",
         "harbor",
         "instructed",

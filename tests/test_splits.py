@@ -18,6 +18,7 @@ WITHOUT = {
     "arc": "a folder of games, whose splits are folders",
     "are": "a folder of scenarios, which are a benchmark",
     "budget": "another environment's tasks",
+    "gaia2": "a folder of scenarios, which are a benchmark",
     "graded": "a data file",
     "harbor": "a folder of tasks",
     "learned-reward": "another environment's tasks",
