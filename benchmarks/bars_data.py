@@ -1,8 +1,7 @@
-"""Copies, held-out questions and wrong labels planted among questions of reasoning-gym; a million rows in a process.
+"""Copies and held-out questions planted among questions of reasoning-gym; a million rows in a process.
 
 The planting that counts is of other sets and seeds than those that the method was made on. Each figure is that of the
-worst of three seeds. Labels are checked by the sets' own scorers, and where there is none by the answers of two
-scripted teachers of which one errs in a way of its own.
+worst of three seeds.
 """
 
 from __future__ import annotations
@@ -11,15 +10,13 @@ import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from random import Random
 
 from benchmarks.bar import Bar
-from benchmarks.data_planting import UNSEEN, Planting, distinct, plant
-from wanderlust.data import find_contaminated, find_duplicates, find_mislabelled
+from benchmarks.data_planting import UNSEEN, Planting, plant
+from wanderlust.data import find_contaminated, find_duplicates
 from wanderlust.data.tokens import words_of
-from wanderlust.environments.reasoning import make_dataset, score_answer
 
 SEEDS = (300, 301, 302)
 KINDS = {
@@ -32,8 +29,6 @@ KINDS = {
     "contaminated, within": "contaminated, within a longer text",
 }
 FIELD_GRAM = 8
-VOTES = 6
-WRONG_SHARE = 0.1
 MILLION = 1_000_000
 
 
@@ -96,75 +91,6 @@ def field_overlap(planting: Planting) -> tuple[float, float]:
     return both / sum(planted), both / max(1, sum(flagged))
 
 
-@dataclass(frozen=True, slots=True)
-class Labelled:
-    """Questions of one set with labels of which some are wrong."""
-
-    name: str
-    labels: Sequence[str]
-    answers: Sequence[str]
-    wrong: Sequence[bool]
-
-
-def labelled(name: str, seed: int, *, rows: int = 100) -> Labelled:
-    """A wrong label is the answer of another question of the set."""
-    rng = Random(f"labels/{seed}/{name}")
-    answers = [answer for _, answer in distinct(name, rows, seed)]
-    labels, wrong = [], []
-    for answer in answers:
-        others = sorted({one for one in answers if one != answer})
-        is_wrong = bool(others) and rng.random() < WRONG_SHARE
-        labels.append(rng.choice(others) if is_wrong else answer)
-        wrong.append(is_wrong)
-    return Labelled(name, labels, answers, wrong)
-
-
-def by_verifier(name: str, seed: int) -> tuple[list[bool], list[bool]]:
-    """Which labels the set's own scorer refuses, and which are wrong."""
-    rng, size = Random(f"verifier/{seed}/{name}"), 60
-    data = make_dataset(name, size=size, seed=seed, config=())
-    answers = [str(data[n]["answer"]) for n in range(size)]
-    refused, wrong = [], []
-    for number, answer in enumerate(answers):
-        others = sorted({one for one in answers if one != answer})
-        is_wrong = bool(others) and rng.random() < WRONG_SHARE
-        label = rng.choice(others) if is_wrong else data[number]["answer"]
-        refused.append(score_answer(name, data, label, index=number) < 1)
-        wrong.append(is_wrong)
-    return refused, wrong
-
-
-def votes_on(one: Labelled, seed: int) -> list[list[list[str]]]:
-    """Answers of a teacher that is right in three of four cases, and of one that makes one error again and again."""
-    out = []
-    for number, answer in enumerate(one.answers):
-        rng = Random(f"votes/{seed}/{one.name}/{number}")
-        always = rng.choice(one.answers) if rng.random() < 0.15 else answer
-        careless = [answer if rng.random() < 0.75 else f"{rng.random():.6f}" for _ in range(VOTES)]
-        stubborn = [always if rng.random() < 0.8 else f"{rng.random():.6f}" for _ in range(VOTES)]
-        out.append([careless, stubborn])
-    return out
-
-
-def scores(flagged: Sequence[bool], wrong: Sequence[bool]) -> tuple[float, float]:
-    """Recall and precision."""
-    both = sum(a and b for a, b in zip(flagged, wrong, strict=True))
-    return both / max(1, sum(wrong)), both / max(1, sum(flagged))
-
-
-def label_scores(seed: int) -> dict[str, tuple[float, float]]:
-    """Recall and precision by verifier and by majority, over all sets."""
-    verified = [by_verifier(name, seed) for name in UNSEEN]
-    refused, wrong = ([flag for pair in verified for flag in pair[n]] for n in (0, 1))
-    flags, truth = list[bool](), list[bool]()
-    for name in UNSEEN:
-        one = labelled(name, seed)
-        contradicted = {*find_mislabelled(one.labels, votes_on(one, seed))}
-        flags += [number in contradicted for number in range(len(one.labels))]
-        truth += one.wrong
-    return {"by verifier": scores(refused, wrong), "by teachers": scores(flags, truth)}
-
-
 def million() -> dict[str, float]:
     """Processor seconds and memory of one search among a million rows, in a process of its own."""
     done = subprocess.run(
@@ -195,11 +121,6 @@ def bars() -> Iterator[Bar]:
         yield Bar(
             name=f"{what}: precision", figure=worst.precision(what), bar=0.9, aim=0.98, better="higher", note=note
         )
-    labels = [label_scores(seed) for seed in SEEDS]
-    for how in labels[0]:
-        for n, (what, bar) in enumerate((("recall", 0.95), ("precision", 0.9))):
-            figure = min(one[how][n] for one in labels)
-            yield Bar(name=f"mislabelled, {how}: {what}", figure=figure, bar=bar, aim=0.98, better="higher")
     cost = million()
     note = (
         f"{cost['removed']:,.0f} of {cost['rows']:,.0f} rows removed; {cost['found']:.3f} of the planted copies found"
