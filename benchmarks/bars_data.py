@@ -1,4 +1,4 @@
-"""Copies and held-out questions planted among questions of reasoning-gym; a million rows in a process.
+"""Copies and held-out questions planted among questions of reasoning-gym.
 
 The planting that counts is of other sets and seeds than those that the method was made on. Each figure is that of the
 worst of three seeds.
@@ -6,9 +6,6 @@ worst of three seeds.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,7 +26,6 @@ KINDS = {
     "contaminated, within": "contaminated, within a longer text",
 }
 FIELD_GRAM = 8
-MILLION = 1_000_000
 
 
 @dataclass(slots=True)
@@ -91,17 +87,8 @@ def field_overlap(planting: Planting) -> tuple[float, float]:
     return both / sum(planted), both / max(1, sum(flagged))
 
 
-def million() -> dict[str, float]:
-    """Processor seconds and memory of one search among a million rows, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.data_million", str(MILLION)], check=True, capture_output=True, text=True
-    )
-    body: dict[str, float] = json.loads(done.stdout)
-    return body
-
-
 def bars() -> Iterator[Bar]:
-    """Recall and precision on the unseen planting, and the cost of a million rows."""
+    """Recall and precision on the unseen planting."""
     plantings = [plant(UNSEEN, seed) for seed in SEEDS]
     found = [examine(planting) for planting in plantings]
     for kind, name in KINDS.items():
@@ -121,9 +108,3 @@ def bars() -> Iterator[Bar]:
         yield Bar(
             name=f"{what}: precision", figure=worst.precision(what), bar=0.9, aim=0.98, better="higher", note=note
         )
-    cost = million()
-    note = (
-        f"{cost['removed']:,.0f} of {cost['rows']:,.0f} rows removed; {cost['found']:.3f} of the planted copies found"
-    )
-    yield Bar(name="a million rows: processor time", figure=cost["seconds"] / 60, bar=10, aim=3, unit="min", note=note)
-    yield Bar(name="a million rows: memory", figure=cost["gigabytes"], bar=2, aim=1, unit="GB")

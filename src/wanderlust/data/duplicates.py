@@ -8,6 +8,7 @@ arrays; the result depends on the rows alone. Needs numpy.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ GRAMS_PER_SIZE = 3
 """The rarest n-grams of each size by which a row is looked up."""
 MAX_GROUP_ROWS = 32
 """A key of more rows is too common to say anything."""
+KEY_PARTS = 8
+"""Parts in which keys are sorted, one after the other: what one takes in memory."""
+PAIRS_AT_ONCE = 100_000
+"""Pairs that are Python objects at one time."""
 MIN_SHARED_VALUES = 0.5
 """Of the telling tokens of the row that has fewer, estimated by 128 bits a row: less, and the two are not compared."""
 MIN_SURE_PAIRS = 2
@@ -86,7 +91,7 @@ def _find_alike(
     index = _Index(table, answers)
     comparison = QuestionComparison(table, index.slots, index.bits, answers=answers)
     changes = _Changes(comparison)
-    for one, other in sorted(index.pairs(rows), key=lambda pair: (pair[1], pair[0])):
+    for one, other in index.pairs(rows, later_first=True):
         first = found[one][0] if one in found else one
         kind = None if other in found else comparison.compare(first, other)
         if kind is not None and kind in kinds:
@@ -149,7 +154,9 @@ class _Changes:
     """What changes between two wordings, and whether it changes the answer."""
 
     def __init__(self, comparison: QuestionComparison):
-        self.comparison, self.counts, self.pairs = comparison, Counter[Change](), list[tuple[Change, int, int]]()
+        self.comparison, self.counts = comparison, Counter[int]()
+        self.hashes, self.ones, self.others = (array("q") for _ in range(3))
+        """Of the pairs that are kept: the hash of their change, and both rows. There may be millions."""
         self.watched, self.equal, self.other = list[tuple[Change, int, int]](), Counter[Change](), Counter[Change]()
 
     def watch(self, one: int, other: int) -> None:
@@ -169,14 +176,19 @@ class _Changes:
         """Count the change between a pair, or keep it for later."""
         change = self.comparison.change(one, other)
         if change is not None and any(change):
+            key = hash(change)  # of numbers alone: the same in every process
             if sure:
-                self.counts[change] += 1
+                self.counts[key] += 1
             else:
-                self.pairs.append((change, one, other))
+                self.hashes.append(key)
+                self.ones.append(one)
+                self.others.append(other)
 
     def known(self) -> Iterator[tuple[int, int]]:
         """The pairs of which nothing was sure, and that differ as sure ones do."""
-        yield from ((one, other) for change, one, other in self.pairs if self.counts[change] >= MIN_SURE_PAIRS)
+        for key, one, other in zip(self.hashes, self.ones, self.others, strict=True):
+            if self.counts[key] >= MIN_SURE_PAIRS:
+                yield one, other
 
 
 def _row_hashes(table: TokenTable) -> Hashes:
@@ -221,6 +233,13 @@ _Keys: TypeAlias = tuple[Hashes, Ints]
 """Keys, and the row of each."""
 
 
+def _part_of(parts: Sequence[_Keys], number: int) -> _Keys:
+    """One of KEY_PARTS equal parts of all keys, by their last bits."""
+    chosen = [(keys & np.uint64(KEY_PARTS - 1)) == number for keys, _ in parts]
+    keys, owners = ([part[n][which] for part, which in zip(parts, chosen, strict=True)] for n in (0, 1))
+    return np.concatenate(keys), np.concatenate(owners).astype(np.int64)
+
+
 class _Index:
     """What rows are looked up by."""
 
@@ -230,23 +249,34 @@ class _Index:
         self.telling_sizes = np.bitwise_count(self.telling).sum(axis=1, dtype=np.int64)
         self.answered, self.answers = _answer_hashes(answers)
 
-    def pairs(self, rows: Flags, *, split: int = 0) -> Iterator[tuple[int, int]]:
+    def pairs(self, rows: Flags, *, split: int = 0, later_first: bool = False) -> Iterator[tuple[int, int]]:
         """Pairs of rows, the smaller number first, that have a key in common and about the same values.
 
-        With `split`, pairs of a row before it and one from it on.
+        With `split`, pairs of a row before it and one from it on. In the order of the smaller number, or with
+        `later_first` of the larger one.
         """
         parts = [self._grams(size, rows, self.numbers) for size in GRAM_SIZES] + [self._sequences(rows)]
         if self.answered.any():
             answered = np.nonzero(rows & self.answered)[0]
             parts += [self._grams(size, rows & self.answered, self.answers) for size in ANSWER_GRAM_SIZES]
             parts.append((mixed(self.answers[answered], 12), answered))
-        keys, owners = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
+        found = [np.zeros(0, np.int64)]
+        for number in range(KEY_PARTS):  # equal keys are in one part, and one part at a time is sorted
+            found += self._pairs_of(*_part_of(parts, number), split=split)
+        low, high = np.divmod(np.unique(np.concatenate(found)), max(len(self.table), 1))
+        order = np.lexsort((low, high)) if later_first else np.arange(len(low))
+        for first in range(0, len(order), PAIRS_AT_ONCE):
+            chosen = order[first : first + PAIRS_AT_ONCE]
+            yield from zip(low[chosen].tolist(), high[chosen].tolist(), strict=True)
+
+    def _pairs_of(self, keys: Hashes, owners: Ints, *, split: int) -> list[Ints]:
+        """The numbers of the pairs of rows that have one of these keys in common."""
         order = np.argsort(keys, kind="stable")
         keys, owners = keys[order], owners[order]
         bounds = np.concatenate([[0], np.nonzero(np.diff(keys))[0] + 1, [len(keys)]])
         fits = np.repeat(np.diff(bounds) <= MAX_GROUP_ROWS, np.diff(bounds))
         keys, owners = keys[fits], owners[fits]
-        found = [np.zeros(0, np.int64)]
+        found = []
         for step in range(1, MAX_GROUP_ROWS):
             there = np.nonzero(keys[:-step] == keys[step:])[0]
             one, other = owners[there], owners[there + step]
@@ -255,8 +285,7 @@ class _Index:
             found.append(np.unique(low[wanted] * len(self.table) + high[wanted]))
             if not len(there):
                 break
-        for pair in np.unique(np.concatenate(found)).tolist():
-            yield divmod(pair, len(self.table))
+        return found
 
     def containing(self, rows: Flags, split: int) -> Iterator[tuple[int, int]]:
         """Pairs of a row before `split` and one from it on that share a rare n-gram, whatever their numbers."""
