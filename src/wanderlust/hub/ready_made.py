@@ -80,11 +80,11 @@ def publish_ready_made(
     there = {(one.entry.name, one.entry.version) for one in Hub.open(hub).index.listings}
     for number, name in enumerate(names, 1):
         on_progress("environments", number, len(names))
-        draft = ready_made_draft(name)
-        if (draft.name, draft.version) in there:
-            left_out[name] = f"{draft.name} {draft.version} is there already"
-            continue
         try:
+            draft = ready_made_draft(name)
+            if (draft.name, draft.version) in there:
+                left_out[name] = f"{draft.name} {draft.version} is there already"
+                continue
             env = make_environment(installed_environments()[name])
             card, fresh = _card(name, env, cards, stored_only=stored_only)
             with TemporaryDirectory(prefix="wander-ready-") as scratch:
@@ -101,8 +101,10 @@ def publish_ready_made(
 
 def _card(name: str, env: Environment, cards: Path | None, *, stored_only: bool) -> tuple[dict[str, Any], bool]:
     """The card of an environment, and whether its gate ran for it. Raises UsageError where the gate refuses it."""
-    file, now = None if cards is None else cards / f"{name}.json", current_digests(env)
-    if file is not None and file.is_file():
+    file = None if cards is None else cards / f"{name}.json"
+    stored_file = file is not None and file.is_file()
+    now = {} if stored_only and not stored_file else current_digests(env)
+    if file is not None and stored_file:
         with suppress(ValueError, TypeError, AttributeError):
             stored = json.loads(file.read_bytes())
             if _lasting(stored["digests"]) == _lasting(now) and stored["ok"]:
