@@ -149,7 +149,7 @@ def test_noise_fails_calls_renames_tools_and_sends_mails():
     scenario = FAMILIES["pass-on"].scenario(1, LEVELS[3])
     assert scenario.failures > 0
     assert scenario.names
-    assert any(isinstance(event, PlannedCall) and event.id.startswith("distractor") for event in scenario.events)
+    assert any(isinstance(event, PlannedCall) and event.id.startswith("env_expansion") for event in scenario.events)
 
 
 # Facts

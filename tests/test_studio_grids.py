@@ -233,7 +233,7 @@ def test_moves_are_keys_and_the_past_is_branched(tab: Window, studio: Client) ->
 @pytest.mark.parametrize("look", ["light", "dark"])
 def test_the_graph_of_a_rollout_is_shown_and_nobody_is_shut_out(browser, studio, look):
     with window(browser, studio, color_scheme=look) as seen:
-        page = seen.go("/run/explored/rollout/1")
+        page = seen.go("/run/explored/rollout/1?n=20")
         page.get_by_role("button", name="Game", exact=True).click()
         graph = page.get_by_role("group", name="Graph of the frames")
         expect(graph.locator("circle").first).to_be_visible()

@@ -7,6 +7,8 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             UsageError                  asked for something that cannot be; exit code 2
                 FilterError             an expression that filters rollouts
                 ScenarioError           a scenario that cannot be played
+                StoryError              a story of a life, as data, that cannot be told
+                NoQuestion              a lived life in which a question of a kind cannot be found
                 NeedsContainer          a task whose image is more than a plain base
                 _EnvironmentUnavailable the studio cannot make a run's environment
             StoreError                  a run store or checkpoint: missing, foreign, corrupt, or locked
@@ -59,6 +61,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
         _Break                          a break there
         _Continue                       a continue there
         ValueError
+            OtherRequest                a request that a scripted teacher does not know
             LiteralParseError           text that is no list of calls with literal arguments
         Warning
             UserWarning
