@@ -12,10 +12,14 @@ from rich.text import Text
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.cli.world_options import WorldCommand
+from wanderlust.environments.assistant_life import LIFE_PLAYERS
 from wanderlust.errors import UsageError, one_line
 from wanderlust.recipes.story_drafts import write_stories
 from wanderlust.store.run_folder import shell_command
 from wanderlust.worlds.life.drafts import Decision, ReviewedDraft, review_draft, reviewed_drafts
+
+ORACLE = "oracle"
+"""The default policy of `wander world`, which plays and writes nothing."""
 
 
 def write_command(command: WorldCommand) -> int:
@@ -23,6 +27,8 @@ def write_command(command: WorldCommand) -> int:
     options = command.options
     if options.out is None:
         raise UsageError("wander world write needs --out FOLDER, which keeps the drafts and goes on where it stopped")
+    if options.policy in (ORACLE, *LIFE_PLAYERS):
+        raise UsageError("wander world write needs a writer: --policy URL --model NAME, a run, or a script module:name")
     words = ["--policy", options.policy, "--count", str(options.count), "--out", str(options.out)]
     resume = f"stopped; drafts are kept; resume with: {shell_command('world', 'write', *words)}"
     with stoppable(lambda: resume) as progress:
