@@ -4,11 +4,18 @@ ARE lives in an environment of its own, as in `peers`; each side is a process of
 that only warms up. The figures that we promise are those of `worlds`: this says what they are worth beside the engine
 that people have now. Bars and aims are the ratios of the issue's figures; of ARE's, the better ones,
 and less for events in time, of which there are few here so that it takes seconds.
+
+Generated scenarios are exported as well, and loaded and played by ARE in oracle mode: `export_warnings` has to say of
+each beforehand whether ARE plays it to its end.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +23,9 @@ from statistics import median
 
 from benchmarks.bar import Bar
 from benchmarks.bars_peers import EngineFailure, Round, engine
-from benchmarks.peer import NotMeasured, Peer, python_of
+from benchmarks.peer import ROOT, NotMeasured, Peer, last_line, python_of
+from wanderlust.environments.assistant_life import AssistantLife
+from wanderlust.worlds.exchange.write import export_scenario, export_warnings
 
 ARE = Peer(name="ARE 1.2.0", module="are_world", pins=("meta-agents-research-environments==1.2.0",))
 
@@ -77,8 +86,61 @@ def _bar(work: Work, *, figure: float | None, note: str) -> Bar:
     )
 
 
+EXPORTED = (({}, 3), ({"families": "long-story"}, 8), ({"universe": "lived"}, 1))
+"""Settings of lives whose scenarios of `eval` are exported, at all levels, and how many seeds of each."""
+IMPORT_SECONDS = 1800
+
+
+def write_exports(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Scenarios as files of ARE's form, and what `export_warnings` says of each, by the name of its file."""
+    said = {}
+    logging.getLogger(export_scenario.__module__).setLevel(logging.ERROR)
+    for settings, seeds in EXPORTED:
+        env = AssistantLife(**settings)
+        for task in env.tasks_of_seeds("eval", range(seeds)):
+            scenario, name = env.scenario(task), f"{len(said):04}"
+            said[name] = export_warnings(scenario)
+            (folder / f"{name}.json").write_bytes(export_scenario(scenario))
+    return said
+
+
+def imports(python: Path) -> Iterator[Bar]:
+    """How many exported scenarios ARE plays to their end, of those that we say it does, and of the others."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = write_exports(Path(folder))
+        command = [python, "-m", "benchmarks.peers.are_imports", folder]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=IMPORT_SECONDS)
+    if run.returncode:
+        raise NotMeasured(last_line(run.stderr))
+    rows = {row["file"]: row for row in map(json.loads, run.stdout.splitlines())}
+    whole = {name for name, row in rows.items() if not row["error"] and row["done"] == row["events"]}
+    taken, refused = ({name for name, lines in said.items() if bool(lines) is bad} for bad in (False, True))
+    wrong = [f"{rows[name]['done']} of {rows[name]['events']} events: {rows[name]['error']}" for name in taken - whole]
+    yield Bar(
+        name=f"{ARE.name} plays exported scenarios to their end, of those that we say it can",
+        figure=100 * len(taken & whole) / len(taken),
+        bar=100,
+        aim=100,
+        unit="%",
+        better="higher",
+        note=f"{len(taken & whole)} of {len(taken)}{': ' * bool(wrong)}{'; '.join(sorted({*wrong})[:3])}",
+    )
+    yield Bar(
+        name=f"{ARE.name} plays exported scenarios of which we say that it cannot",
+        figure=100 * len(refused & whole) / len(refused),
+        bar=5,
+        aim=0,
+        unit="%",
+        note=f"{len(refused & whole)} of {len(refused)}",
+    )
+
+
 def bars() -> Iterator[Bar]:
-    """Events at once, events in time, calls."""
+    """Events at once, events in time, calls; and exported scenarios."""
+    try:
+        yield from imports(python_of(ARE))
+    except NotMeasured as why:
+        yield Bar(name=f"{ARE.name} plays exported scenarios", figure=None, bar=100, aim=100, unit="%", note=str(why))
     for work in WORKS:
         try:
             yield compared(work, pairs(work, python_of(ARE)))

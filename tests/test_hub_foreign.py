@@ -20,10 +20,11 @@ from wanderlust.hub.add import add
 from wanderlust.hub.added import open_added, read_added
 from wanderlust.hub.export import export
 from wanderlust.hub.foreign import ForeignSource, foreign_source, hub_name, read_flat_yaml
-from wanderlust.hub.index import Hub
+from wanderlust.hub.index import Hub, version_folder
 from wanderlust.hub.package_draft import write_wheel
-from wanderlust.hub.publish import create_hub
+from wanderlust.hub.publish import create_hub, publish
 from wanderlust.hub.ready_made import publish_ready_made, ready_made_names
+from wanderlust.hub.signing import fingerprint, public_key
 from wanderlust.hub.unpack import unpack_wheel
 from wanderlust.hub.wheel import read_wheel
 from wanderlust.policies.scripted import Scripted
@@ -169,6 +170,21 @@ def test_an_openenv_folder_plays_isolated_and_its_errors_are_failures(place: Pat
     add("counter", hub=f"openenv:{place / 'counter'}", approve=lambda entry: True)
     with pytest.raises((UsageError, EnvironmentFailure), match="no application"):
         open_added("counter")
+
+
+@pytest.mark.proof("rewards")
+def test_environments_from_elsewhere_are_published_when_they_pass_the_gate_isolated(place: Path) -> None:
+    create_hub("hub", key=place / "key")
+    entry = publish("gymnasium:FrozenLake-v1", hub="hub", key=place / "key")
+    card = json.loads((place / "hub" / version_folder(entry.name, entry.version) / "card.json").read_bytes())
+    assert (card["ok"], card["violations"]) == (True, [])
+    added = add(entry.name, hub="hub", approve=lambda one: True)
+    assert added.by == added.owner == fingerprint(public_key(place / "key"))
+
+    openenv_folder(place)
+    with pytest.raises(UsageError, match="the application ended its session"):  # an action without its number
+        publish("openenv:counter", hub="hub", key=place / "key")
+    assert [one.entry for one in Hub.open("hub").index.listings] == [entry]
 
 
 def test_our_image_source_is_an_openenv_folder_with_the_same_scores(place: Path) -> None:

@@ -20,7 +20,8 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.registry import load_environment
 from wanderlust.worlds.apps import check_app
-from wanderlust.worlds.engine.events import ScenarioError
+from wanderlust.worlds.apps.reminders import Reminders
+from wanderlust.worlds.engine.events import PlannedCall, ScenarioError
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.write import export_scenario, export_warnings
@@ -156,6 +157,18 @@ def test_an_export_says_what_are_refuses(caplog):
     (record,) = caplog.records
     assert "ARE will refuse this file: event 'late'" in record.getMessage()
     assert "(and 3 more)" in record.getMessage()
+
+
+def test_an_export_says_which_apps_ares_importer_leaves_out():
+    raw = import_scenario(LUNCH).scenario
+    ask = PlannedCall(
+        id="a", app="AgentUserInterface", action="send_message_to_agent", by="user", args={"content": "a"}
+    )
+    act = PlannedCall(
+        id="b", app="Reminders", action="delete_reminder", by="agent", after=("a",), args={"reminder_id": "r"}
+    )
+    scenario = Scenario(id="x", apps=(*raw.apps, Reminders()), events=(ask, act))
+    assert export_warnings(scenario) == ("event 'b': ARE's importer knows no app of class ReminderApp",)
 
 
 def test_life_says_which_of_its_families_are_takes():

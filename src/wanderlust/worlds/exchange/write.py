@@ -17,6 +17,12 @@ from wanderlust.worlds.exchange.values import TurnsDone, condition_name, encode_
 
 ARE_EVENT_TYPES: Mapping[Actor, str] = {"user": "USER", "env": "ENV", "data": "ENV", "agent": "AGENT"}
 ARE_COMPARATORS = {timing: comparator for comparator, timing in ARE_TIMINGS.items()}
+ARE_CLASSES = frozenset({
+    "AgentUserInterface", "ApartmentListingApp", "CabApp", "Calendar", "CalendarApp", "CityApp", "Contacts",
+    "ContactsApp", "EmailClientV2", "Files", "InternalContacts", "Mail", "MessagingAppV2", "RentAFlat",
+    "SandboxLocalFileSystem", "Shopping", "ShoppingApp", "SystemApp", "VirtualFileSystem",
+})  # fmt: skip
+"""Classes of apps that ARE's importer knows; it leaves others out, and a call of one ends the scenario."""
 DEFINITION_DEFAULTS: Mapping[str, Any] = {
     "time_increment_in_seconds": 1,
     "run_number": None,
@@ -38,17 +44,21 @@ def export_warnings(scenario: Scenario) -> tuple[str, ...]:
     """What ARE 1.2 refuses of the events, one line each; import here takes it all.
 
     There, an event of the environment has one predecessor, which is an event of the user or the environment or the
-    agent's message to the user; an agent's act has one; and after such a message comes no act of the agent.
+    agent's message to the user; an agent's act has one; and after such a message comes no act of the agent. Its
+    importer leaves apps out whose class it does not know (reminders are one), so no event may call them.
     """
     events, lines = scenario.plan.events, []
     apps = {app.name: app for app in scenario.apps}
     acts = [event for event in events.values() if is_agent_call(event)]
     ends = {act.id for act in acts if action_of(apps, act.app, act.action).ends_turn}
+    kinds = _classes(scenario)
     for event in events.values():
         if not isinstance(event, PlannedCall):
             continue
         agents = [name for name in event.after if is_agent_call(events[name])]
-        if event.by == "env" and len(event.after) != 1:
+        if kinds[event.app] not in ARE_CLASSES:
+            lines.append(f"event {event.id!r}: ARE's importer knows no app of class {kinds[event.app]}")
+        elif event.by == "env" and len(event.after) != 1:
             lines.append(f"event {event.id!r}: ARE takes one predecessor for the environment's, not {len(event.after)}")
         elif event.by == "env" and set(agents) - ends:
             lines.append(f"event {event.id!r}: ARE takes none of the environment's after an agent's {agents[0]!r}")
@@ -69,10 +79,8 @@ def export_scenario(scenario: Scenario, augmentation: Mapping[str, Any] | None =
     if refused := export_warnings(scenario):
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         _LOG.warning("%s: ARE will refuse this file: %s%s", scenario.id, refused[0], more)
-    classes, apps = scenario.info.get("are", {}).get("classes", {}), []
-    for app in scenario.apps:
-        kind = classes.get(app.name) or next(iter(app.aliases), type(app).__name__)
-        apps.append({"name": app.name, "class_name": kind, "app_state": app.to_are()})
+    kinds = _classes(scenario)
+    apps = [{"name": app.name, "class_name": kinds[app.name], "app_state": app.to_are()} for app in scenario.apps]
     record = {
         "metadata": _metadata(scenario),
         "world_logs": [],
@@ -84,6 +92,12 @@ def export_scenario(scenario: Scenario, augmentation: Mapping[str, Any] | None =
         "augmentation": augmentation,
     }
     return msgspec.json.encode(record)
+
+
+def _classes(scenario: Scenario) -> dict[str, str]:
+    """The name of ARE's class of each app, by the app's name."""
+    known = scenario.info.get("are", {}).get("classes", {})
+    return {app.name: known.get(app.name) or next(iter(app.aliases), type(app).__name__) for app in scenario.apps}
 
 
 def _metadata(scenario: Scenario) -> dict[str, Any]:
