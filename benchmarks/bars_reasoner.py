@@ -28,9 +28,10 @@ from wanderlust.recipes.reasoner_report import AFTER_RL, AFTER_SFT, BASE, EXAMS,
 RUNS = Path("runs/benchmarks")
 CONFIG = ReasonerConfig(
     policy="smollm2",
-    questions=8,
-    continual_steps=4,
-    continual_exam=60,
+    questions=16,
+    difficulty_samples=2,
+    continual_steps=3,
+    continual_exam=40,
     rl={"steps": 10, "tasks_per_step": 6, "group_size": 8},
 )
 

@@ -18,7 +18,7 @@ DEFAULTS: Mapping[bool, Mapping[str, Mapping[str, Any]]] = {
         "rl": {"steps": 60, "tasks_per_step": 32, "lr": 5e-4, "max_tokens": 48},
     },
     False: {
-        "sft": {"lora": 16, "lr": 3e-4, "batch_tokens": 1024},
+        "sft": {"lora": 16, "epochs": 3, "lr": 3e-4, "batch_tokens": 1024},
         "rl": {"lora": 16, "steps": 12, "tasks_per_step": 8, "lr": 1e-4, "max_tokens": 20},
     },
 }

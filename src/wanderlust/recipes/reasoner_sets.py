@@ -28,7 +28,7 @@ UNSOUND_DATASETS: Mapping[str, str] = {
 """Sets of reasoning-gym 0.1.25 that are always left out, and why."""
 LENGTH_SAMPLE = 6
 """Questions of a set whose lengths are looked at."""
-BRIEF_RULES = "Give only the answer, written as the question asks for it, between <answer> and </answer>."
+BRIEF_RULES = "Give only the answer, written as the question asks for it, in this form: <answer>...</answer>"
 """The system text where there is no room for thinking."""
 THINKING_RULES = "Work it out first, then answer in this form: <answer>7</answer>"
 
