@@ -31,6 +31,7 @@ from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.lived.lived_families import lived_families
 from wanderlust.worlds.life.lived.search_player import search_policy
 from wanderlust.worlds.life.long_stories import LONG_STORY
+from wanderlust.worlds.life.planner.plan import planner_policy
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
 from wanderlust.worlds.life.universes.personas import Persona, find_persona
 from wanderlust.worlds.life.universes.text_templates import Split
@@ -54,8 +55,16 @@ SCENARIO_CACHE_ENTRIES = 256
 UNIVERSES: Mapping[str, Callable[[], Mapping[str, Family]]] = {"sketched": all_families, "lived": lived_families}
 """Kinds of universes, and the families of tasks in each."""
 FAMILY_SPLITS: Mapping[str, Split] = {"train": "train", "eval": "held"}
-LIFE_PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "greedy": KeywordPolicy}
-LIVED_PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "greedy": search_policy}
+LIFE_PLAYERS: Mapping[str, Callable[[], Policy]] = {
+    "nothing": idle_policy,
+    "greedy": KeywordPolicy,
+    "planner": planner_policy,
+}
+LIVED_PLAYERS: Mapping[str, Callable[[], Policy]] = {
+    "nothing": idle_policy,
+    "greedy": search_policy,
+    "planner": planner_policy,
+}
 
 
 class AssistantLife(WorldEnvironment):

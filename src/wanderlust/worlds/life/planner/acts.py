@@ -67,7 +67,7 @@ def write(desk: Desk, clause: Clause) -> Steps[None]:
     people = list(desk.people)
     text = yield from content_of(desk, clause)
     for person in people:
-        yield from send(desk, channel, person, text)
+        yield from send(desk, person, text, app=channel)
     desk.people = people
 
 
@@ -80,7 +80,9 @@ def _people_of_event(desk: Desk, text: str) -> Steps[None]:
     desk.event = events[0]
     named, at = day_in(text, desk.now), seconds_of(desk.event["start_datetime"])
     if named is not None and named != at - at % DAY_SECONDS:
-        yield Say(f"It is on {format_day(at)} in your calendar, not on {format_day(named)}. Shall I go on for that day?")
+        yield Say(
+            f"It is on {format_day(at)} in your calendar, not on {format_day(named)}. Shall I go on for that day?"
+        )
     user = yield from use(desk, "Contacts", "read what is known of the user")
     names = [one for one in desk.event["attendees"] if one != full_name(user)]
     desk.people = []
@@ -168,9 +170,13 @@ def _order_cab(desk: Desk, text: str) -> Steps[None]:
         name = names_in(text)[-1]
         events = yield from find_events(desk, name)
         if len(events) > 1:
-            seen = yield Say("Which one: " + ", or ".join(f"{one['title']} {when_and_where(one)}" for one in events) + "?")
+            seen = yield Say(
+                "Which one: " + ", or ".join(f"{one['title']} {when_and_where(one)}" for one in events) + "?"
+            )
             day = day_in(seen.user_text, desk.now)
-            events = [one for one in events if 0 <= seconds_of(one["start_datetime"]) - (day or 0) < DAY_SECONDS] or events
+            events = [
+                one for one in events if 0 <= seconds_of(one["start_datetime"]) - (day or 0) < DAY_SECONDS
+            ] or events
         desk.event = events[0]
         ride["where_it_ends"] = desk.event["location"]
         minutes = 1800.0 if early is not None and early[1] == "half an hour" else seconds_in(desk.request.text) or 0.0
@@ -205,7 +211,7 @@ def _order_product(desk: Desk, text: str) -> Steps[None]:
     code = ""
     if "code" in desk.request.text:
         code = yield from _discount_code(desk, named[1], item)
-    yield from _buy(desk, item, int(count[1]) if count is not None else 1, code)
+    yield from _buy(desk, item, int(count[1]) if count is not None else 1, code=code)
 
 
 def _variant(variants: Mapping[str, Any], text: str) -> dict[str, Any]:
@@ -241,7 +247,7 @@ def _discount_code(desk: Desk, product: str, item: dict[str, Any]) -> Steps[str]
     return ""
 
 
-def _buy(desk: Desk, item: dict[str, Any], count: int, code: str = "") -> Steps[None]:
+def _buy(desk: Desk, item: dict[str, Any], count: int, *, code: str = "") -> Steps[None]:
     yield from use(desk, "Shopping", "put an item into the cart", id_of_item=item["item_id"], how_many=count)
     with_code = {"a_code_that_works": code} if code else {}
     yield from use(desk, "Shopping", "order everything in the cart", **with_code)
@@ -344,7 +350,7 @@ def send_at(desk: Desk, clause: Clause) -> Steps[None]:
     for (hour, minute), name, text in sorted(zip(times, names, texts, strict=False)):
         person = yield from find_person(desk, name)
         yield from wait_until(desk, today + 3600 * int(hour) + 60 * int(minute))
-        yield from send(desk, app, person, text)
+        yield from send(desk, person, text, app=app)
 
 
 def _bare(text: str) -> str:

@@ -142,13 +142,15 @@ def _next_meeting(desk: Desk, text: str) -> Steps[None]:
     events = yield from find_events(desk, full_name(found[0]))
     if not events:
         raise CannotDo("there is no such entry")
-    desk.learnt.append(f"{when_and_where(events[0])[:1].upper()}{when_and_where(events[0])[1:]}, with {full_name(found[0])}.")
+    desk.learnt.append(
+        f"{when_and_where(events[0])[:1].upper()}{when_and_where(events[0])[1:]}, with {full_name(found[0])}."
+    )
 
 
 def _find_sentence(desk: Desk, question: str, text: str) -> Steps[None]:
     """The sentence of mails and chats that is most like the request: its writer, or the value that is asked for."""
     titles = [match[1].strip() for match in TITLE.finditer(text)]
-    query = next(iter([*titles, *names_in(text), *places_in(text)]), text.split()[-1])
+    query = next(iter([*titles, *names_in(text), *places_in(text)]), text.rsplit(maxsplit=1)[-1])
     messages = yield from find_messages(desk, "Chats", query)
     wanted = content_words(text)
     texts = [(one["content"], one["sender_id"]) for one in messages]
@@ -165,7 +167,9 @@ def _find_sentence(desk: Desk, question: str, text: str) -> Steps[None]:
     _, writer = max(texts, key=lambda one: len(content_words(one[0]) & wanted))
     name = writer
     if "@" not in writer:
-        name = yield from use(desk, "Chats", "find the name of a user by the exact id, there is no such user", id_of_user=writer)
+        name = yield from use(
+            desk, "Chats", "find the name of a user by the exact id, there is no such user", id_of_user=writer
+        )
     found = yield from use(desk, "Contacts", "find contacts with a text", query_text=name)
     if not found:
         raise CannotDo(f"there is no {name}")

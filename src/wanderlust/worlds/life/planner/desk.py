@@ -148,16 +148,23 @@ def find_messages(desk: Desk, app: str, query: str) -> Steps[list[dict[str, Any]
     return found
 
 
-def send(desk: Desk, app: str, person: dict[str, Any], text: str) -> Steps[None]:
+def send(desk: Desk, person: dict[str, Any], text: str, *, app: str) -> Steps[None]:
     """Write to somebody by an app."""
     if app == "Emails":
         yield from use(
-            desk, app, "send a mail", addresses_it_goes_to=[person["email"]], its_subject=first_words(text), its_text=text
+            desk,
+            app,
+            "send a mail",
+            addresses_it_goes_to=[person["email"]],
+            its_subject=first_words(text),
+            its_text=text,
         )
     else:
         who = person["phone"]
         if app != "Messages":
-            who = yield from use(desk, app, "find the id of a user by the exact name, nobody is called that", full_name=full_name(person))
+            who = yield from use(
+                desk, app, "find the id of a user by the exact name, nobody is called that", full_name=full_name(person)
+            )
         yield from use(desk, app, "send a message to one person", whom_to_send_it_to=who, what_to_say=text)
     desk.text, desk.channel = text, app
     desk.asked.append(person)
@@ -180,7 +187,12 @@ def read_news(desk: Desk, notice: Notice) -> Steps[tuple[str, str, dict[str, Any
             desk, notice.app, "read the messages of a conversation", id_of_the_conversation=talk[1], limit=1
         )
         one = read["messages"][0]
-        name = yield from use(desk, notice.app, "find the name of a user by the exact id, there is no such user", id_of_user=one["sender_id"])
+        name = yield from use(
+            desk,
+            notice.app,
+            "find the name of a user by the exact id, there is no such user",
+            id_of_user=one["sender_id"],
+        )
         return name or one["sender_id"], one["content"], one
     return "", "", {}
 
@@ -227,7 +239,8 @@ def add_event(desk: Desk, title: str, at: float, *, place: str, names: Sequence[
     event = {"start_datetime": date_and_time(at), "location": place, "title": title}
     desk.event = event
     made = yield from use(
-        desk, "Calendar",
+        desk,
+        "Calendar",
         "add an event",
         what_to_call_it=title,
         when_it_begins=date_and_time(at),

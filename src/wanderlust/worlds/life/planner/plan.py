@@ -106,5 +106,3 @@ def report(desk: Desk) -> str:
     if "sum" in desk.facts and re.search(r"\b(?:costs?|come to|price|paid|total)\b", text):
         told.append(f"In total {desk.facts['sum']}.")
     return " ".join(told) or "It is done."
-
-

@@ -17,7 +17,8 @@ POLITE = re.compile(r"^(?:please|then|and|can you|could you|would you|i|also|now
 CONDITION = re.compile(r"^(?:and )?(?P<when>(?:if|should|as soon as|when|once)\b.+?), (?P<then>.+)$", re.IGNORECASE)
 VERB = re.compile(rf"^(?P<verb>{'|'.join(VERBS)})\b\s*(?P<rest>.*)$", re.IGNORECASE | re.DOTALL)
 NEXT_CLAUSE = re.compile(
-    rf"(?:: (?=if |should )|,? (?:and|then) (?!ask (?:whether|for)\b|need not\b)(?=(?:please |then )?(?:{'|'.join(VERBS)})\b))"
+    r"(?:: (?=if |should )|,? (?:and|then) (?!ask (?:whether|for)\b|need not\b)"
+    rf"(?=(?:please |then )?(?:{'|'.join(VERBS)})\b))"
 )
 QUOTE = re.compile(r"(?<!\w)'(.+?)'(?!\w)")
 HIDDEN = re.compile(r"\x00(\d+)\x00")

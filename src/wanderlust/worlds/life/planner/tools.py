@@ -149,7 +149,9 @@ def arguments_of(step: Use, tool: Tool) -> dict[str, Any]:
     for key, value in step.args.items():
         name = find_parameter(key, tool.schema, taken=named)
         if name is not None:
-            named[name] = [value] if isinstance(value, str) and _takes_a_list(tool.schema["properties"][name]) else value
+            named[name] = (
+                [value] if isinstance(value, str) and _takes_a_list(tool.schema["properties"][name]) else value
+            )
     return named
 
 
