@@ -42,6 +42,8 @@ class WorldOptions:
     """For write: drafts that the folder is to have."""
     about: str = ""
     """For write: what the stories shall be about."""
+    reword: tuple[str, ...] = ()
+    """For write: reword mails and messages instead, of a scenario or a story's file; several by giving it again."""
     solver: tuple[str, ...] = ("greedy",)
     """For write: policies that play each draft; several by giving the option again."""
     solved_at_most: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.9

@@ -287,18 +287,20 @@ class BriefLife(BriefWorlds, AssistantLife):
         self,
         families: Sequence[str] | str = tuple(BRIEF_FAMILIES),
         *,
-        level: int = 1,
+        level: Sequence[int] | int = 1,
         evaluated: int = 40,
         **options: Any,
     ):
-        """`evaluated` tasks of each family in `eval`, held out; `options` as of `AssistantLife`.
+        """`level` or several; `evaluated` tasks of each family and level in `eval`, held out.
+
+        `options` as of `AssistantLife`. A curriculum can go from level to level: `ladder` in docs/curricula.md.
 
         Raises UsageError for a family that has no form in few words.
         """
         named = [families] if isinstance(families, str) else [*families]
         if wrong := [name for name in named if name not in BRIEF_FAMILIES]:
             raise UsageError(f"{wrong[0]} has no form in few words: one of {', '.join(BRIEF_FAMILIES)}")
-        super().__init__(named, levels=(level,), **options)
+        super().__init__(named, levels=level, **options)
         self.evaluated = evaluated
 
     def tasks(self, split: str = "train") -> Iterable[Task]:

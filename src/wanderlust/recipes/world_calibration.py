@@ -15,12 +15,11 @@ from wanderlust.errors import one_line
 from wanderlust.evals.report import Report, TaskRow
 from wanderlust.evals.statistics import Estimate, share_estimate
 from wanderlust.types import Rollout, Task
+from wanderlust.worlds.life.rewording import SAYING
 from wanderlust.worlds.wrap.world_environment import log_of
 
 FLOOR, CEILING = "nothing", "oracle"
 """Players that tell no task from another: the one passes none, the other all."""
-SAYING = "send_message_to_user"
-"""The action by which an answer without a call reaches the user."""
 BAR_CHARS = 40
 
 
