@@ -37,7 +37,7 @@ def tool(name, description, **fields):
 def test_requests_are_read_in_clauses_with_their_conditions():
     text = (
         "Please mail Ana Bell that I am late, and tell me when it is done. Order me a cab to The Old Fox: if the "
-        "driver cancels, take Premium, and tell Bo Cole in Chats that I come later. Send 'Put it there. And wait' to them."
+        "driver cancels, take Premium, and tell Bo Cole in Chats that I come later. Send 'Put it. And wait' to them."
     )
     clauses = [(one.verb, one.condition) for one in read_request(text).clauses]
     assert clauses == [

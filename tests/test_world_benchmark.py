@@ -71,9 +71,9 @@ def test_tasks_are_calibrated_by_players_of_different_strength(tmp_path):
     assert found.players["oracle"].by_level["1"].value == 1
     assert found.players["oracle"].levels_in_order is None
     assert found.players["planner"].levels_in_order is True  # an invitation of level 2 names two people alike
-    assert found.players_in_order == (found.players["greedy"].whole.value < found.players["planner"].whole.value)
+    assert not found.players_in_order  # of these three families greedy passes as few as nothing
     assert {name.partition("/")[0]: count for name, count in found.solvers.items() if name.endswith("/1")} == {
-        "who-said": 2 + (found.players["greedy"].by_capability["search"].value > 0),
+        "who-said": 2,
         "invite": 2,
         "countdown": 0,
     }
