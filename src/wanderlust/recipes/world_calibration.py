@@ -62,13 +62,13 @@ class Calibration:
     @property
     def solved(self) -> Mapping[str, Estimate]:
         """Shares of the tasks that none, some and all of the counted players solve."""
-        numbers, most = list(self.solvers.values()), len(self.counted)
-        tests = {
-            "none": lambda count: count == 0,
-            "some": lambda count: 0 < count < most,
-            "all": lambda count: 0 < count == most,
-        }
-        return {name: share_estimate([[float(test(one))] for one in numbers]) for name, test in tests.items()}
+        most = len(self.counted)
+        shares: dict[str, list[list[float]]] = {"none": [], "some": [], "all": []}
+        for number in self.solvers.values():
+            outcome = "none" if not number else "all" if number == most else "some"
+            for name, clusters in shares.items():
+                clusters.append([float(name == outcome)])
+        return {name: share_estimate(clusters) for name, clusters in shares.items()}
 
     def table(self) -> Table:
         """A column for each player: what it passes at all, by level and by capability."""

@@ -85,15 +85,14 @@ def texts_of(scenario: Scenario) -> list[str]:
             rows = [*app.sent.values(), *app.inbox.values()]
             found += [one.content for one in reversed(rows)]
         elif isinstance(app, Conversations):
-            found += [one.content for talk in reversed(app.conversations.values()) for one in talk.messages]
+            found += [one.content for talk in reversed([*app.conversations.values()]) for one in talk.messages]
     return [text for text in dict.fromkeys(found) if text]
 
 
 def _texts_to_come(events: Sequence[Event]) -> Iterator[PlannedCall]:
     for event in events:
-        is_others = isinstance(event, PlannedCall) and event.by == "env"
-        if is_others and isinstance(event.args.get("content"), str):  # type: ignore[union-attr]
-            yield event  # type: ignore[misc]
+        if isinstance(event, PlannedCall) and event.by == "env" and isinstance(event.args.get("content"), str):
+            yield event
 
 
 def names_of(scenario: Scenario) -> set[str]:
