@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes.world_benchmark import run_world_benchmark
+from wanderlust.worlds.life.planner.plan import planner_policy
 
 SPEC = 'life,families=["who-said","invite","two-of-a-name"],levels=1'
 
@@ -88,6 +90,21 @@ def test_tasks_are_calibrated_by_players_of_different_strength(tmp_path):
     assert (tmp_path / "players" / "again").is_dir()
     with pytest.raises(UsageError, match="cannot be called 'greedy'"):
         run_world_benchmark(spec, "greedy", out=tmp_path, players={"greedy": one}, progress=False)
+
+
+def test_curves_are_over_tokens_time_and_money(tmp_path):
+    class Priced:
+        async def complete(self, messages, tools=(), *, key=""):
+            answer = await planner_policy().complete(messages, tools, key=key)
+            return replace(answer, usage={"prompt_tokens": 100, "completion_tokens": 10})
+
+    prices = TokenPrices(input=1.0, output=1.0)
+    spec = "life,families=too-late,levels=1"
+    result = run_world_benchmark(spec, Priced(), out=tmp_path, samples=1, prices=prices, progress=False)
+    assert {*result.curves} == {"tokens", "simulated_seconds", "dollars"}
+    calls = result.report.usage.tokens_in // 100 // 2
+    assert result.curves["tokens"] == [(110 * calls, 1.0)]
+    assert f"Success by dollars: 1.00 within {110 * calls / 1e6:.2g}" in (tmp_path / "bench.md").read_text()
 
 
 def test_a_player_that_fails_everywhere_is_told_in_a_line(tmp_path):

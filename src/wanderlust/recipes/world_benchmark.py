@@ -154,7 +154,7 @@ class WorldBenchmark:
             *(f"- {line}" for line in self.calibration.lines()),
         ]
         for measure, points in self.curves.items():
-            steps = ", ".join(f"{share:.2f} within {budget:,.0f}" for budget, share in points)
+            steps = ", ".join(f"{share:.2f} within {_budget(budget)}" for budget, share in points)
             lines.append(f"- Success by {measure.replace('_', ' ')}: {steps}.")
         return "\n".join(lines) + "\n"
 
@@ -274,6 +274,11 @@ def _curves(rollouts: Sequence[Rollout], prices: TokenPrices | None) -> dict[str
         if points:
             curves[measure] = [(one.budget, one.success.value) for one in success_curve(points, budget_grid(points))]
     return curves
+
+
+def _budget(amount: float) -> str:
+    """A budget as the card shows it: dollars of a small model are far below one."""
+    return f"{amount:,.0f}" if amount >= 10 or not amount else f"{amount:.2g}"
 
 
 def _repeated_requests(env: AssistantLife) -> int:
