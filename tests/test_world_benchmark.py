@@ -102,9 +102,11 @@ def test_curves_are_over_tokens_time_and_money(tmp_path):
     spec = "life,families=too-late,levels=1"
     result = run_world_benchmark(spec, Priced(), out=tmp_path, samples=1, prices=prices, progress=False)
     assert {*result.curves} == {"tokens", "simulated_seconds", "dollars"}
-    calls = result.report.usage.tokens_in // 100 // 2
-    assert result.curves["tokens"] == [(110 * calls, 1.0)]
-    assert f"Success by dollars: 1.00 within {110 * calls / 1e6:.2g}" in (tmp_path / "bench.md").read_text()
+    tokens, dollars = result.curves["tokens"], result.curves["dollars"]
+    assert [(round(1e6 * budget), share) for budget, share in dollars] == tokens
+    assert all(budget % 110 == 0 for budget, _ in tokens)
+    assert tokens[-1][1] == 1
+    assert f"1.00 within {dollars[-1][0]:.2g}" in (tmp_path / "bench.md").read_text()
 
 
 def test_a_player_that_fails_everywhere_is_told_in_a_line(tmp_path):
