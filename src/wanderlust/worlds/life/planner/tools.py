@@ -65,7 +65,7 @@ Steps: TypeAlias = Generator[Use | Say, Seen, T]
 """Yields steps, is sent what came of them, and returns something."""
 
 
-class CannotDo(LookupError):
+class CannotDo(ValueError):
     """A plan cannot go on: nothing was found, or the tools refuse."""
 
 
