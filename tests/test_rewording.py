@@ -70,7 +70,9 @@ def test_slots_of_a_story_are_facts():
 
 def test_a_book_repeats_and_the_oracle_passes_in_its_words(tmp_path):
     name = "pass-on/eval-0/1"
-    first = reword_texts([name], Scripted(other_words), out=tmp_path)
+    told = []
+    first = reword_texts([name], Scripted(other_words), out=tmp_path, announce=lambda *counts: told.append(counts))
+    assert told == [(first.asked, sum(map(len, texts_of(scenario_of(name)))))]
     assert first.asked == len(texts_of(scenario_of(name)))
     assert len(first.book) + first.unchanged == first.asked
     assert first.book

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.world_options import WorldCommand
 from wanderlust.environments.assistant_life import LIFE_PLAYERS
 from wanderlust.errors import UsageError, one_line
@@ -58,7 +58,13 @@ def write_command(command: WorldCommand) -> int:
 def _reword(command: WorldCommand, out: Path) -> int:
     """Reword, and print what became of the texts."""
     policy, options = command.options.policy, command.model_options.policy_options()
-    result = reword_texts(command.options.reword, policy, out=out, options=options)
+    result = reword_texts(
+        command.options.reword,
+        policy,
+        out=out,
+        options=options,
+        announce=lambda texts, characters: print_note(f"{texts:,} texts of {characters:,} characters, a call for each"),
+    )
     if command.json:
         print_json(result.as_dict())
     else:

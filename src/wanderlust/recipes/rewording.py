@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,10 +102,11 @@ def reword_texts(
     out: Path,
     options: PolicyOptions = PolicyOptions(),  # noqa: B008 (frozen)
     max_texts: int = MAX_TEXTS,
+    announce: Callable[[int, int], None] = lambda texts, characters: None,
 ) -> RewordedTexts:
     """Have `policy` reword the mails and messages of scenarios (ids) and stories (`.json` files); keep all in `out`.
 
-    Of each target the first `max_texts` texts. What loses or adds a fact, is empty, too long, or states an answer that
+    Of each target the first `max_texts` texts; `announce` gets their number and characters before the policy is asked. What loses or adds a fact, is empty, too long, or states an answer that
     the text did not state is refused and counted, and stays as it is. A story is checked whole again. The same call
     repeats with the folder's answers. Raises UsageError for what is no target, PolicyFailure where the policy fails.
     """
@@ -115,6 +116,7 @@ def reword_texts(
     asked = resolve_policy(policy, AssistantLife(), options).policy if isinstance(policy, str) else policy
     out.mkdir(parents=True, exist_ok=True)
     texts = list(dict.fromkeys(text for one in found for text in one.texts[:max_texts]))
+    announce(len(texts), sum(map(len, texts)))
     answers = asyncio.run(_answers(CachedPolicy(asked, AnswerCache(out)), texts, seed=options.seed))
     book, faults = dict[str, str](), dict[str, str]()
     for text, answer in answers.items():
