@@ -106,9 +106,11 @@ def reword_texts(
 ) -> RewordedTexts:
     """Have `policy` reword the mails and messages of scenarios (ids) and stories (`.json` files); keep all in `out`.
 
-    Of each target the first `max_texts` texts; `announce` gets their number and characters before the policy is asked. What loses or adds a fact, is empty, too long, or states an answer that
-    the text did not state is refused and counted, and stays as it is. A story is checked whole again. The same call
-    repeats with the folder's answers. Raises UsageError for what is no target, PolicyFailure where the policy fails.
+    Of each target the first `max_texts` texts; `announce` gets their number and characters before the policy is asked.
+    What loses or adds a fact, is empty, too long, or states an answer that the text did not state is refused and
+    counted, and stays as it is. A story is checked whole again. The same call repeats with the folder's answers.
+
+    Raises UsageError for what is no target, PolicyFailure where the policy fails.
     """
     found = [_target(name) for name in targets]
     if not found:
