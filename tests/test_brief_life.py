@@ -12,6 +12,8 @@ from wanderlust.environments.brief_life import BRIEF_FAMILIES, BriefLife, carele
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.tasks.registry import resolve_environment
+from wanderlust.training.curricula import resolve_curriculum
+from wanderlust.types import Group
 from wanderlust.worlds.wrap.world_environment import log_of
 
 ENV = BriefLife(evaluated=12)
@@ -25,6 +27,23 @@ def rewards(care):
 
 def test_who_makes_no_mistake_is_accepted_in_every_family():
     assert rewards(1.0) == dict.fromkeys(BRIEF_FAMILIES, 1.0)
+
+
+def test_who_makes_no_mistake_asks_three_in_turn_at_the_second_level():
+    report = evaluate_sync(BriefLife("ask-around", level=2, evaluated=8), careless_teacher(care=1.0), progress=False)
+    assert report.reward.value == 1
+
+
+def test_a_ladder_goes_from_level_to_level():
+    env = BriefLife("no-answer", level=[1, 2], evaluated=2)
+    assert [task.info["level"] for task in env.tasks("eval")] == [1, 2, 1, 2]
+    ladder = resolve_curriculum("ladder,over=2,raise_at=0.5,review=0", env, seed=0)
+    easy = ladder.next(0, 4)
+    assert {task.info["level"] for task in easy} == {1}
+    for task in easy[:2]:
+        done = asyncio.run(rollout(env, task, careless_teacher(care=1.0)))
+        ladder.observe(Group(task=task, rollouts=[done]))
+    assert {task.info["level"] for task in ladder.next(1, 4)} == {2}
 
 
 def test_a_careless_teacher_is_often_wrong_in_every_family():

@@ -14,6 +14,7 @@ from examples.guess_the_price import Prices
 from wanderlust.errors import UsageError
 from wanderlust.tasks.curriculum import Curriculum, NoUsefulTasksWarning
 from wanderlust.tasks.curriculum.exit import INFO_KEY, ExIt, ExItOptions
+from wanderlust.tasks.curriculum.ladder import Ladder, LadderOptions
 from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand, UtilityCurriculum
 from wanderlust.tasks.curriculum.uniform import StratifiedOptions, TaskPool, UniformCurriculum
 from wanderlust.training.curricula import resolve_curriculum
@@ -27,6 +28,7 @@ NAMES = (
     "stratified",
     "band,drop_useless=true",
     "learnability",
+    "ladder,over=4,raise_at=0.4",
     "exit,min_conversations=4,capacity=16",
 )
 
@@ -129,6 +131,49 @@ def test_a_filter_leaves_out_for_good_what_the_first_model_shows_nothing_on() ->
         "curriculum_left_out": 6.0,
         "curriculum_starved": 0.0,
     }
+
+
+def level_of(task: Task) -> int:
+    return int(task.info["level"])
+
+
+def test_a_ladder_opens_the_next_level_when_the_last_groups_pass_often_enough() -> None:
+    ladder = Ladder(pool=STOCK, seed=0, settings=LadderOptions(over=4, raise_at=0.75, review=0.0))
+    assert {level_of(task) for task in ladder.next(0, 8)} == {0}
+    easy = [task for task in TASKS if level_of(task) == 0]
+    for rewards in ([0.0, 0.0], [1.0, 1.0], [1.0, 1.0], [1.0, 0.0]):
+        ladder.observe(group(easy[0], rewards))
+    assert ladder.metrics() == {"curriculum_level": 0.0, "curriculum_passed": 0.625}
+    ladder.observe(group(TASKS[1], [1.0, 1.0]))  # of another level: it says nothing of this one
+    assert ladder.metrics()["curriculum_passed"] == 0.625
+    ladder.observe(group(easy[1], [1.0, 0.0]))  # the first of the last four is dropped: 0.75
+    assert ladder.metrics() == {"curriculum_level": 1.0}
+    assert {level_of(task) for task in ladder.next(1, 8)} == {1}
+    for _ in range(8):
+        ladder.observe(group(TASKS[1], [1.0, 1.0]))
+    assert ladder.metrics() == {"curriculum_level": 2.0}
+    for _ in range(8):  # there is no further one
+        ladder.observe(group(TASKS[2], [1.0, 1.0]))
+    assert ladder.metrics() == {"curriculum_level": 2.0}
+
+
+def test_a_ladder_reviews_easier_levels_and_goes_on_where_it_was() -> None:
+    settings = LadderOptions(over=2, raise_at=0.5, review=0.25)
+    ladder = Ladder(pool=STOCK, seed=3, settings=settings)
+    for _ in range(2):
+        ladder.observe(group(TASKS[0], [1.0]))
+    counts = Counter(level_of(task) for task in ladder.next(0, 400))
+    assert counts[2] == 0
+    assert 60 < counts[0] < 140
+    ladder.observe(group(TASKS[1], [0.0]))
+    other = Ladder(pool=STOCK, seed=3, settings=settings)
+    other.restore(msgspec.json.decode(msgspec.json.encode(ladder.state())))
+    assert other.next(1, 40) == ladder.next(1, 40)
+    assert other.state() == ladder.state()
+    with pytest.raises(UsageError, match="no number at 'hardness'"):
+        Ladder(pool=STOCK, seed=0, settings=LadderOptions(by="hardness"))
+    with pytest.raises(UsageError, match="0 <= review < 1"):
+        LadderOptions(review=1.0)
 
 
 def test_learnability_goes_by_variance() -> None:

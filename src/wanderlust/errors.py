@@ -62,6 +62,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
         _Continue                       a continue there
         ValueError
             OtherRequest                a request that a scripted teacher does not know
+            CannotDo                    a scripted player's plan that cannot go on
             LiteralParseError           text that is no list of calls with literal arguments
         Warning
             UserWarning

@@ -42,7 +42,7 @@ class TrainOptions(TrainConfig):
     algorithm: str = "cispo"
     """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     curriculum: str = ""
-    """Next tasks: uniform, stratified, band, learnability, exit or self-made,propose=0.3. Empty: in their own order."""
+    """Next tasks: uniform, stratified, band, learnability, ladder, exit or self-made,propose=0.3. Empty: in order."""
 
 
 @Parameter(name="*")

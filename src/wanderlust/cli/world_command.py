@@ -57,8 +57,9 @@ def world_command(
     `world verify SCENARIO`, which plays the oracle and tests the verifier on it; `world verify SCENARIO --log FILE`;
     `world verify RUN ROLLOUT`; `world import FILE...`; `world budget RUN`; `world new family|app|persona NAME`,
     which writes a folder that works and has a test; `world bench life --policy NAME --out FOLDER`, which plays all
-    tasks of eval three times and reports by capability beside the environment's players; `world write --policy NAME
-    --out FOLDER`, which has a model draft stories, and `world review FOLDER [DRAFT [accept|reject|comment]]`, after
+    tasks of eval three times and reports by capability beside the environment's players and any `--player
+    NAME=POLICY`; `world write --policy NAME --out FOLDER`, which has a model draft stories, or with `--reword
+    SCENARIO` reword mails and messages, and `world review FOLDER [DRAFT [accept|reject|comment]]`, after
     which `life,families=FOLDER` plays those that were accepted. A scenario is
     family/split-seed/level, as in invite/eval-0/1, or a file of ARE's JSON; a family alone, also as file.py:name, is
     its first scenario of the eval split. Files of rows (.jsonl, .parquet) are imported row by row.

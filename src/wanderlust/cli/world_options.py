@@ -29,16 +29,21 @@ class WorldOptions:
     """Policy, and where results go."""
 
     policy: str = "oracle"
-    """For run and bench: oracle, greedy, nothing, an endpoint's URL, a checkpoint, a script. For write: who drafts."""
+    """For run and bench: oracle, planner, greedy, nothing, an endpoint's URL, a checkpoint, a script. For write: who
+    drafts, or who rewords."""
     out: Path | None = None
     """For import: folder for the files as they were understood. For bench: folder of the rollouts and the report. For
     write: folder of the drafts."""
     samples: PositiveInt = 3
     """For bench: runs of every task."""
+    player: tuple[str, ...] = ()
+    """For bench: a further player as NAME=POLICY; several by giving the option again."""
     count: PositiveInt = 5
     """For write: drafts that the folder is to have."""
     about: str = ""
     """For write: what the stories shall be about."""
+    reword: tuple[str, ...] = ()
+    """For write: reword mails and messages instead, of a scenario or a story's file; several by giving it again."""
     solver: tuple[str, ...] = ("greedy",)
     """For write: policies that play each draft; several by giving the option again."""
     solved_at_most: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.9

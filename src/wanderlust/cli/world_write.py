@@ -1,4 +1,4 @@
-"""`wander world write` and `wander world review`: stories drafted by a model, and what people decide about them."""
+"""`wander world write` and `wander world review`: stories that a model drafts or rewords, and what people decide."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.world_options import WorldCommand
 from wanderlust.environments.assistant_life import LIFE_PLAYERS
 from wanderlust.errors import UsageError, one_line
+from wanderlust.recipes.rewording import reword_texts
 from wanderlust.recipes.story_drafts import write_stories
 from wanderlust.store.run_folder import shell_command
 from wanderlust.worlds.life.drafts import Decision, ReviewedDraft, review_draft, reviewed_drafts
@@ -29,6 +30,8 @@ def write_command(command: WorldCommand) -> int:
         raise UsageError("wander world write needs --out FOLDER, which keeps the drafts and goes on where it stopped")
     if options.policy in (ORACLE, *LIFE_PLAYERS):
         raise UsageError("wander world write needs a writer: --policy URL --model NAME, a run, or a script module:name")
+    if options.reword:
+        return _reword(command, options.out)
     words = ["--policy", options.policy, "--count", str(options.count), "--out", str(options.out)]
     resume = f"stopped; drafts are kept; resume with: {shell_command('world', 'write', *words)}"
     with stoppable(lambda: resume) as progress:
@@ -49,6 +52,23 @@ def write_command(command: WorldCommand) -> int:
         print_result(
             result.table(), f"{told}. Review them: wander world review {options.out}, or wander studio {options.out}"
         )
+    return 0
+
+
+def _reword(command: WorldCommand, out: Path) -> int:
+    """Reword, and print what became of the texts."""
+    policy, options = command.options.policy, command.model_options.policy_options()
+    result = reword_texts(
+        command.options.reword,
+        policy,
+        out=out,
+        options=options,
+        announce=lambda texts, characters: print_note(f"{texts:,} texts of {characters:,} characters, a call for each"),
+    )
+    if command.json:
+        print_json(result.as_dict())
+    else:
+        print_result(result.table(), f"Play in these words: wander eval life,book={out}", *map(str, result.stories))
     return 0
 
 

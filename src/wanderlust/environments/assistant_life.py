@@ -31,7 +31,9 @@ from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.lived.lived_families import lived_families
 from wanderlust.worlds.life.lived.search_player import search_policy
 from wanderlust.worlds.life.long_stories import LONG_STORY
+from wanderlust.worlds.life.planner.plan import planner_policy
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
+from wanderlust.worlds.life.rewording import in_words, read_book
 from wanderlust.worlds.life.universes.personas import Persona, find_persona
 from wanderlust.worlds.life.universes.text_templates import Split
 from wanderlust.worlds.verification.world_judge import WorldJudge, resolve_world_judge
@@ -54,8 +56,16 @@ SCENARIO_CACHE_ENTRIES = 256
 UNIVERSES: Mapping[str, Callable[[], Mapping[str, Family]]] = {"sketched": all_families, "lived": lived_families}
 """Kinds of universes, and the families of tasks in each."""
 FAMILY_SPLITS: Mapping[str, Split] = {"train": "train", "eval": "held"}
-LIFE_PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "greedy": KeywordPolicy}
-LIVED_PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "greedy": search_policy}
+LIFE_PLAYERS: Mapping[str, Callable[[], Policy]] = {
+    "nothing": idle_policy,
+    "greedy": KeywordPolicy,
+    "planner": planner_policy,
+}
+LIVED_PLAYERS: Mapping[str, Callable[[], Policy]] = {
+    "nothing": idle_policy,
+    "greedy": search_policy,
+    "planner": planner_policy,
+}
 
 
 class AssistantLife(WorldEnvironment):
@@ -81,6 +91,7 @@ class AssistantLife(WorldEnvironment):
         more_apps: Sequence[OwnApps | str] | str = (),
         universe: str = "sketched",
         secret: str = "",
+        book: str = "",
         judge: Policy | WorldJudge | str | None = None,
         judge_model: str | None = None,
         **options: Any,
@@ -93,6 +104,8 @@ class AssistantLife(WorldEnvironment):
         A `persona` gives the lives its names: a Persona, or what `find_persona` takes. `more_apps` stand beside those
         of a life: functions of a universe and a seeded draw, app classes, or their names or places. `secret` is a
         file with the owner's secret text: the tasks of `eval` are then made from it, in universes of their own.
+
+        `book` is a folder or file of `wander world write --reword`: mails and messages stand in its words.
 
         A `judge` (a policy or its name, with `judge_model` for an endpoint) is asked about texts that state the facts:
         both must accept. Other options as of WorldEnvironment. Raises UsageError for a family or a level that does not
@@ -112,6 +125,7 @@ class AssistantLife(WorldEnvironment):
         )
         self.persona = find_persona(persona) if isinstance(persona, str) else persona
         self._secret = read_secret(Path(secret)) if secret else ""
+        self.book = read_book(Path(book)) if book else {}
         self.more_apps = tuple(map(find_apps, [more_apps] if isinstance(more_apps, str) else more_apps))
         self.levels = (levels,) if isinstance(levels, int) else tuple(levels)
         if wrong := [level for level in self.levels if level not in LEVELS]:
@@ -150,6 +164,7 @@ class AssistantLife(WorldEnvironment):
         if pair is None:
             own = {one.name: one for one in self.families}
             scenario = scenario_of(name, families=own, persona=self.persona, apps=self.more_apps)
+            scenario = in_words(scenario, self.book) if self.book else scenario
             pair = self._scenarios[name] = scenario, FactGrader(scenario)
             while len(self._scenarios) > SCENARIO_CACHE_ENTRIES:
                 self._scenarios.popitem(last=False)

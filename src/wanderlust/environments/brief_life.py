@@ -130,12 +130,13 @@ def handle_no_answer(seen: BriefTalk) -> str:  # noqa: PLR0911 (a case each)
 
 def handle_ask_around(seen: BriefTalk) -> str:  # noqa: PLR0911 (a case each)
     """Ask one after the other, and the next only after a no."""
-    thing, first, second = found(seen, r"bring an? (.+?) on Saturday\. Ask (#\d+), then (#\d+) in Chats")
-    asked = seen.turns("chat")
-    who = (first, second)[min(len(asked), 2) - 1]
+    thing, named = found(seen, r"bring an? (.+?) on Saturday\. Ask (#\d+(?:, then #\d+)+) in Chats")
+    people, asked = named.split(", then "), seen.turns("chat")
+    who = people[min(len(asked), len(people)) - 1]
+    following = people[min(len(asked), len(people) - 1)]
     match seen.verb:
         case "":
-            return f"id {first}"
+            return f"id {people[0]}"
         case "id":
             return f"chat {seen.news} can you bring a {thing} on Saturday?"
         case "chat":
@@ -143,7 +144,7 @@ def handle_ask_around(seen: BriefTalk) -> str:  # noqa: PLR0911 (a case each)
         case "read" if seen.news.startswith("Yes"):
             return f"{who} brings it."
         case "read":
-            return f"id {second}" if len(asked) < 2 and seen.careful() else f"{second} brings it."
+            return f"id {following}" if len(asked) < len(people) and seen.careful() else f"{following} brings it."
         case "wait" if seen.came and (seen.came == seen.heard(asked[-1]) or not seen.careful()):
             return f"read {seen.came}"
     return "wait 600" if seen.careful() else f"{who} brings it."
@@ -287,18 +288,20 @@ class BriefLife(BriefWorlds, AssistantLife):
         self,
         families: Sequence[str] | str = tuple(BRIEF_FAMILIES),
         *,
-        level: int = 1,
+        level: Sequence[int] | int = 1,
         evaluated: int = 40,
         **options: Any,
     ):
-        """`evaluated` tasks of each family in `eval`, held out; `options` as of `AssistantLife`.
+        """`level` or several; `evaluated` tasks of each family and level in `eval`, held out.
+
+        `options` as of `AssistantLife`. A curriculum can go from level to level: `ladder` in docs/curricula.md.
 
         Raises UsageError for a family that has no form in few words.
         """
         named = [families] if isinstance(families, str) else [*families]
         if wrong := [name for name in named if name not in BRIEF_FAMILIES]:
             raise UsageError(f"{wrong[0]} has no form in few words: one of {', '.join(BRIEF_FAMILIES)}")
-        super().__init__(named, levels=(level,), **options)
+        super().__init__(named, levels=level, **options)
         self.evaluated = evaluated
 
     def tasks(self, split: str = "train") -> Iterable[Task]:

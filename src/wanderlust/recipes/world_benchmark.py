@@ -7,11 +7,13 @@ is told before anything is asked, from what the oracle reads and writes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rich.table import Table
@@ -19,12 +21,14 @@ from rich.text import Text
 
 from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife
+from wanderlust.environments.brief_worlds import BriefWorlds
 from wanderlust.errors import UsageError, one_line
 from wanderlust.evals.comparison import require_one_version
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import MEASURES, Report, budget_grid, budget_outcomes, render_text, success_curve
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.recipes.world_calibration import Calibration, calibrate, remark_on
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE
@@ -33,9 +37,12 @@ from wanderlust.types import Group, Policy, Rollout, Task
 from wanderlust.worlds.engine.events import PlannedCall
 from wanderlust.worlds.wrap.world_environment import agent_tools, log_of
 
+ROLLOUTS, PLAYERS = "rollouts", "players"
+"""Folders of a benchmark: the policy's rollouts, and one for each further player."""
 REPORT_FILE, PAGE_FILE, ROW_FILE = "bench.json", "bench.md", "leaderboard.json"
 CHARS_PER_TOKEN = 4
 NO_OPTIONS = PolicyOptions()
+NO_PLAYERS: Mapping[str, str | Policy] = MappingProxyType({})
 TRAINING_TASKS = 300
 """Tasks of training that the requests of the benchmark are compared with."""
 
@@ -69,7 +76,9 @@ class WorldBenchmark:
     expected: ExpectedCost
     report: Report
     players: Mapping[str, Report]
-    """The environment's own players, weakest first."""
+    """The environment's own players, weakest first, the oracle, then those that were named."""
+    calibration: Calibration
+    """How hard the tasks are, by these players and the policy."""
     curves: Mapping[str, Sequence[tuple[float, float]]]
     """By measure: budget and the share of rollouts that passed within it."""
     repeated: int
@@ -91,6 +100,10 @@ class WorldBenchmark:
             table.add_row(Text(one_line(value, 24)), str(part.tasks), str(part.reward or "unknown"), *passes, *others)
         return table
 
+    def tables(self) -> list[Table]:
+        """The figures, the players, and how many of them solve the tasks."""
+        return [self.table(), self.calibration.table(), self.calibration.task_table()]
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {
@@ -101,7 +114,7 @@ class WorldBenchmark:
             "expected": asdict(self.expected),
             "figures": self.report.as_dict(),
             "by_capability": {name: part.as_dict() for name, part in self.report.breakdown.items()},
-            "players": {name: {"all": _reward(one), **_by_value(one)} for name, one in self.players.items()},
+            "calibration": self.calibration.as_dict(),
             "curves": {name: [list(point) for point in points] for name, points in self.curves.items()},
             "repeated_requests": self.repeated,
             "judge_disagreements": self.disagreements,
@@ -130,7 +143,7 @@ class WorldBenchmark:
             f"# {one_line(self.env, 120)}: {one_line(self.policy, 80)}",
             "",
             "```text",
-            render_text(self.table()),
+            *(render_text(one) for one in self.tables()),
             "```",
             "",
             f"- Scored: {self.report.scored} of {self.report.played}. Failed rollouts are in no figure.",
@@ -138,15 +151,16 @@ class WorldBenchmark:
             f"- Requests that training has word for word: {self.repeated} of {self.report.tasks}.",
             f"- Judge: {judged}.",
             f"- Code and tasks: `{self.code or 'unknown'}`.",
+            *(f"- {line}" for line in self.calibration.lines()),
         ]
         for measure, points in self.curves.items():
-            steps = ", ".join(f"{share:.2f} within {budget:,.0f}" for budget, share in points)
+            steps = ", ".join(f"{share:.2f} within {_budget(budget)}" for budget, share in points)
             lines.append(f"- Success by {measure.replace('_', ' ')}: {steps}.")
         return "\n".join(lines) + "\n"
 
 
 def expected_cost(env: AssistantLife, *, samples: int, prices: TokenPrices | None = None) -> ExpectedCost:
-    """What a benchmark of this environment takes, from the oracle's rollouts of all its tasks."""
+    """What `samples` rollouts of every task take, from the oracle's rollouts."""
     played: list[Rollout] = []
 
     def keep(groups: Sequence[Group]) -> None:
@@ -161,7 +175,7 @@ def expected_cost(env: AssistantLife, *, samples: int, prices: TokenPrices | Non
 
 def _amount(env: AssistantLife, rollout: Rollout) -> tuple[int, int]:
     """Characters read and written; each turn reads all that was said before it, and the tools."""
-    tools = agent_tools(env.scenario(rollout.task).world())
+    tools = [] if isinstance(env, BriefWorlds) else agent_tools(env.scenario(rollout.task).world())
     context = sum(len(tool.description) + len(json.dumps(tool.schema)) for tool in tools)
     read = written = 0
     for turn in rollout.trajectories[0].turns:
@@ -179,40 +193,50 @@ def run_world_benchmark(
     samples: int = 3,
     options: PolicyOptions = NO_OPTIONS,
     prices: TokenPrices | None = None,
+    players: Mapping[str, str | Policy] = NO_PLAYERS,
     announce: Callable[[ExpectedCost], None] = lambda expected: None,
     progress: Logger | bool = True,
 ) -> WorldBenchmark:
     """Play the `eval` split of `env` (a name with settings) `samples` times, and its players once; keep all in `out`.
 
-    The same call goes on where it was stopped. `announce` gets the expected cost before the policy is asked.
-
-    Raises UsageError for an environment without generated scenarios, and for another benchmark in `out`.
+    `players` are further ones, each a policy or the name of one: an endpoint, a run, a checkpoint, a script. The same
+    call goes on where it was stopped. `announce` gets the expected cost, that of `players` included, before any of them
+    is asked. Raises UsageError for an environment without generated scenarios, for another benchmark in `out`, and for
+    a player that the environment has already.
     """
     made = resolve_environment(env).env
     if not isinstance(made, AssistantLife):
         raise UsageError(f"{env} is no environment of generated scenarios: life, life-team, or these with settings")
     asked = _policy_named(policy, made, options) if isinstance(policy, str) else policy
-    expected = expected_cost(made, samples=samples, prices=prices)
+    own = (*made.players, "oracle")
+    further = _further_players(players, made, options)
+    expected = expected_cost(made, samples=samples + len(further), prices=prices)
     announce(expected)
     label = policy if isinstance(policy, str) else type(policy).__name__
     settings = {"env": env, "policy": label, "samples": samples, "seed": options.seed, "model": options.model}
-    played = out / "rollouts"
-    report = evaluate_sync(
-        made, asked, samples=samples, seed=options.seed, prices=prices, out=played, progress=progress, settings=settings
-    )
-    players = {
-        name: evaluate_sync(made, _policy_named(name, made), progress=False) for name in (*made.players, "oracle")
-    }
-    with closing(load_run(played)) as run:
-        require_one_version(run)
-        rollouts = [*run.rollouts(f'stage == "{EVALUATION_STAGE}"')]
+    common: dict[str, Any] = {"seed": options.seed, "prices": prices, "progress": progress}
+    report = evaluate_sync(made, asked, samples=samples, out=out / ROLLOUTS, settings=settings, **common)
+    reports = {name: evaluate_sync(made, _policy_named(name, made), progress=False) for name in own}
+    rollouts, remarks = _rollouts_in(out / ROLLOUTS), dict[str, str]()
+    for name, player in further.items():
+        folder = out / PLAYERS / name
+        reports[name] = evaluate_sync(
+            made, player, out=folder, settings={**settings, "policy": name, "samples": 1}, **common
+        )
+        remarks[name] = remark_on(name, _rollouts_in(folder))
+    if label not in own:
+        remarks[label] = remark_on(label, rollouts)
+    counted = reports if label in reports else {**reports, label: report}
     result = WorldBenchmark(
         env=env,
         policy=label,
         samples=samples,
         expected=expected,
         report=report,
-        players=players,
+        players=reports,
+        calibration=calibrate(
+            [*made.tasks("eval")], counted, own=own, remarks={name: line for name, line in remarks.items() if line}
+        ),
         curves=_curves(rollouts, prices),
         repeated=_repeated_requests(made),
         disagreements=None if made.judge is None else _disagreements(made, rollouts),
@@ -222,6 +246,21 @@ def run_world_benchmark(
     for file, body in ((REPORT_FILE, result.as_dict()), (ROW_FILE, result.row())):
         write_text_whole(out / file, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
     return result
+
+
+def _further_players(
+    players: Mapping[str, str | Policy], env: AssistantLife, options: PolicyOptions
+) -> dict[str, Policy]:
+    for name in players:
+        if name in (*env.players, "oracle") or not re.fullmatch(r"[\w.-]+", name):
+            raise UsageError(f"a further player cannot be called {name!r}: take another word, without / and spaces")
+    return {name: _policy_named(one, env, options) if isinstance(one, str) else one for name, one in players.items()}
+
+
+def _rollouts_in(folder: Path) -> list[Rollout]:
+    with closing(load_run(folder)) as run:
+        require_one_version(run)
+        return [*run.rollouts(f'stage == "{EVALUATION_STAGE}"')]
 
 
 def _policy_named(name: str, env: AssistantLife, options: PolicyOptions = NO_OPTIONS) -> Policy:
@@ -235,6 +274,11 @@ def _curves(rollouts: Sequence[Rollout], prices: TokenPrices | None) -> dict[str
         if points:
             curves[measure] = [(one.budget, one.success.value) for one in success_curve(points, budget_grid(points))]
     return curves
+
+
+def _budget(amount: float) -> str:
+    """A budget as the card shows it: dollars of a small model are far below one."""
+    return f"{amount:,.0f}" if amount >= 10 or not amount else f"{amount:.2g}"
 
 
 def _repeated_requests(env: AssistantLife) -> int:

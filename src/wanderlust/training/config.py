@@ -152,7 +152,7 @@ class TrainConfig:
     earlier_answers: Literal["sampled", "template"] = "sampled"
     """Where the template rewrites earlier turns: sampled keeps them as sampled, template renders each turn anew."""
     curriculum: str | Curriculum = ""
-    """Next tasks: uniform, stratified, band, learnability, exit or self-made,propose=0.3. Empty: in their own order."""
+    """Next tasks: uniform, stratified, band, learnability, ladder, exit or self-made,propose=0.3. Empty: in order."""
     max_staleness: int = 0
     """Policy versions that a rollout may be old. 0: synchronous, with the same bits for the same seed."""
     concurrency: int = 512

@@ -11,6 +11,7 @@ from wanderlust.errors import UsageError
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum, TaskStream
 from wanderlust.tasks.curriculum.exit import ExIt, ExItOptions
+from wanderlust.tasks.curriculum.ladder import Ladder, LadderOptions
 from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand, UtilityCurriculum
 from wanderlust.tasks.curriculum.self_made import MADE_KEY, MakesTasks, SelfMade, SelfMadeOptions
 from wanderlust.tasks.curriculum.uniform import StratifiedOptions, TaskPool, UniformCurriculum
@@ -50,6 +51,10 @@ CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
     ),
     "band": (PassRateBand, _rated),
     "learnability": (Learnability, _rated),
+    "ladder": (
+        LadderOptions,
+        lambda env, seed, settings: Ladder(pool=_task_pool(env), seed=seed, settings=settings),
+    ),
     "exit": (
         ExItOptions,
         lambda env, seed, settings: ExIt(

@@ -1,0 +1,1 @@
+"""A scripted player that plans calls of tools from a request."""
