@@ -140,7 +140,7 @@ def test_without_any_record_that_is_needed_the_answer_does_not_follow(questions)
         assert len(one.needed) >= 2
         for record in one.needed:
             view = LedgerView(ledger=universe.ledger, lost=frozenset({record}))
-            assert view.answer(one.query, one.attribute) != one.answer, (one.asks, record)
+            assert view.answer(one.query, one.attribute) != one.answer, (one.messages, record)
 
 
 def test_questions_need_joins_and_name_no_rare_word_of_a_needed_record(questions):
@@ -149,8 +149,8 @@ def test_questions_need_joins_and_name_no_rare_word_of_a_needed_record(questions
     most = min(RARE_RECORDS, max(2, len(records) // 300))
     for one in found:
         assert one.query.joins >= 1
-        rare = {word for word in small_words(one.story) if counts[word] <= most}
-        assert not any(rare & small_words(records[name].text) for name in one.needed), one.asks
+        rare = {word for word in small_words(one.text.story) if counts[word] <= most}
+        assert not any(rare & small_words(records[name].text) for name in one.needed), one.messages
     assert sum(one.query.joins == 2 for one in found) > 50
     assert len({app for one in found for app in one.apps}) >= 4
 

@@ -43,7 +43,7 @@ class LivedSize(FrozenRecord):
 LIVED_SIZES: Mapping[SizeName, LivedSize] = {
     "small": LivedSize(much=1, dialogues=90, letters=24, round_letters=6, clubs=2),
     "medium": LivedSize(much=4, dialogues=380, letters=90, round_letters=50, clubs=4),
-    "gaia2": LivedSize(much=10, dialogues=700, letters=420, round_letters=325, clubs=8),
+    "gaia2": LivedSize(much=10, dialogues=700, letters=420, round_letters=318, clubs=8),
 }
 HAPPENINGS: Mapping[Callable[[Chronicle], None], int] = {
     private_happenings.meal: 18,
@@ -152,6 +152,7 @@ def _chronicle(rows: AppRows, census: People, people: Mapping[str, Person]) -> C
 def _enter_person(life: Chronicle, one: Person) -> None:
     """What the contacts say of a person."""
     about, record = life.begin("person", one.id), f"Contacts/{one.id}"
+    life.fact(about, "tie", one.tie, record)
     life.fact(about, "town", one.city, record)
     life.fact(about, "street", one.street, record)
     life.fact(about, "job", one.job, record)
