@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -22,7 +22,7 @@ from wanderlust.worlds.life.lived.questions import records_and_words
 from wanderlust.worlds.life.lived.records import LifeRecord
 from wanderlust.worlds.life.universes.generate import SizeName
 
-GROWTH_SEEDS = 3
+GROWTH_SEEDS = 2
 """Seeds of the tasks whose searches are compared by size."""
 DRAWS = 2_000
 """Draws of a bootstrap interval."""
@@ -30,10 +30,14 @@ FIRST_PAGE = 5
 """Hits of a search that are looked at."""
 WORD = re.compile(r"[^\W\d_]+")
 GRAMMAR = frozenset(
-    "a about after all also am an and any are as asked at be been but by did do does end for from get go had has have "
-    "how i if in is it its many me mean mine my no not now of on one or other others out over own please same several "
-    "so some somebody something sorry such than that the their them then there these they this those to up was were "
-    "what when where which who whoever whom whose why will with words would you your".split()
+    """
+    a about after all also am an and any are as asked at be been but by did
+    do does end for from get go had has have how i if in is it its many
+    me mean mine my no not now of on one or other others out over own please same
+    several so some somebody something sorry such than that the their them then there these they this those
+    to up was were what when where which who whoever whom whose why will with words would you
+    your
+    """.split()  # noqa: SIM905
 )
 """Words that nobody searches for alone."""
 
@@ -138,7 +142,7 @@ def growth_bar() -> Bar:
         bar=1.2,
         aim=2,
         better="higher",
-        note=f"the smaller ratio of medians of two sizes; {len(shared)} tasks of 2 joins, {GROWTH_SEEDS} seeds: {parts}",
+        note=f"the smaller ratio of two medians; {len(shared)} tasks of 2 joins, {GROWTH_SEEDS} seeds: {parts}",
     )
 
 

@@ -126,9 +126,8 @@ def find_question(
     joins = s.rng.choice(JOINS_OF_STEPS.get(s.steps, (min(s.steps, 4),)))
     found = QuestionFinder(universe, s.rng).question(kind, attribute, joins=joins, only=only)
     if found is None:
-        raise NoQuestion(
-            f"there is no question for the {attribute} of a {KINDS[kind].family if kind in KINDS else kind} in {universe.name}"
-        )
+        what = KINDS[kind].family if kind in KINDS else kind
+        raise NoQuestion(f"there is no question for the {attribute} of a {what} in {universe.name}")
     s.info["question"] = {
         "shape": f"{found.query.shape()}.{attribute}",
         "universe": universe.size,
