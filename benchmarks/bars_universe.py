@@ -9,27 +9,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from itertools import islice
 from statistics import mean, median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from benchmarks.bar import Bar
 from benchmarks.bars_worlds import memory
 from benchmarks.universe_answers import answers_of
 from benchmarks.universe_faults import FAULTS, with_fault
+from benchmarks.universe_search import FIRST_PAGE, WORD, growth_bar, literal_search, request_of
 from wanderlust import rollout
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.types import Policy, Task
 from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.lived.consistency import find_inconsistencies
 from wanderlust.worlds.life.lived.lived_universe import LivedUniverse, make_lived_universe
-from wanderlust.worlds.life.lived.questions import records_and_words
-from wanderlust.worlds.life.lived.records import LifeRecord
+from wanderlust.worlds.life.universes.generate import SizeName
 
-SMALL, MEDIUM, LARGE = 600, 20, 4
+SMALL, MEDIUM, LARGE = 940, 50, 10
 """Universes of each size that are checked, half of them held out."""
 PLANTED = 10
 """Planted faults of each kind."""
@@ -38,9 +37,6 @@ LEVEL_SEEDS: Mapping[int, int] = {1: 2, 2: 1, 3: 1}
 """Seeds of the tasks of each level."""
 SHAPE_SEEDS = 5
 """Further seeds of level 2 whose shapes are counted."""
-FIRST_PAGE = 5
-"""Hits of a search that are looked at."""
-WORD = re.compile(r"[^\W\d_]+")
 
 
 def texts_of(universe: LivedUniverse) -> list[str]:
@@ -92,23 +88,34 @@ def memory_bar() -> Bar:
     return Bar(name="universe: 1,000 live worlds", figure=figure, bar=400, aim=100, unit="MB", note=note)
 
 
+def spoilt_universes(kind: str) -> Iterator[LivedUniverse]:
+    """Yield lives with a fault of a kind, one for each seed whose life has what can be spoilt so."""
+    for seed in range(20 * PLANTED):
+        try:
+            yield with_fault(make_lived_universe(2_000 + seed), kind, seed)
+        except IndexError:  # a small life has no meal that was called off, for one
+            continue
+
+
 def consistency_bars() -> Iterator[Bar]:
     """The checker on sound universes, and on those with a planted fault."""
-    found = checked = turns = 0
-    for size, count in (("small", SMALL), ("medium", MEDIUM), ("gaia2", LARGE)):
-        for number in range(count):
+    found: list[str] = []
+    checked = turns = 0
+    for size, number_of_lives in zip(get_args(SizeName), (SMALL, MEDIUM, LARGE), strict=True):
+        for number in range(number_of_lives):
             universe = make_lived_universe(1_000 + number // 2, size, "held" if number % 2 else "train")
-            found += len(find_inconsistencies(universe))
+            found += (f"{universe.name}: {line}" for line in find_inconsistencies(universe))
             checked, turns = checked + 1, turns + len(universe.ledger.turns)
     note = (
         f"in {checked} universes ({SMALL} small, {MEDIUM} medium, {LARGE} large); {turns:,} answers name what was asked"
     )
-    yield Bar(name="universe: inconsistencies", figure=found, bar=0, aim=0, note=note)
+    note = "; ".join((note, *found[:3]))
+    yield Bar(name="universe: inconsistencies", figure=len(found), bar=0, aim=0, note=note)
     missed, planted = dict.fromkeys(FAULTS, 0), 0
     for kind in FAULTS:
-        for seed in range(PLANTED):
+        for spoilt in islice(spoilt_universes(kind), PLANTED):
             planted += 1
-            missed[kind] += not find_inconsistencies(with_fault(make_lived_universe(2_000 + seed), kind, seed))
+            missed[kind] += not find_inconsistencies(spoilt)
     share = 100 * (1 - sum(missed.values()) / planted)
     note = f"of {planted}, {len(FAULTS)} kinds; missed: {', '.join(k for k, n in missed.items() if n) or 'none'}"
     yield Bar(
@@ -148,45 +155,8 @@ def play(env: AssistantLife, task: Task, seed: int) -> Played:
     ]
     question = scenario.info["question"]
     universe = make_lived_universe(seed, question["universe"], "held")
-    hits, is_found = literal_search(scenario.events[0].args["content"], universe, frozenset(question["answer"]))
+    hits, is_found = literal_search(request_of(scenario), universe, frozenset(question["answer"]))
     return Played(task.info["level"], question, rewards, texts, hits, is_found)
-
-
-@lru_cache(maxsize=4)
-def texts_by_app(universe: LivedUniverse) -> Mapping[str, Sequence[tuple[str, LifeRecord]]]:
-    """The records of each app with their texts in small letters, the newest first."""
-    records, _ = records_and_words(universe)
-    found: dict[str, list[tuple[str, LifeRecord]]] = {}
-    for one in sorted(records.values(), key=lambda one: one.at or 0.0, reverse=True):
-        found.setdefault(one.app, []).append((one.text.lower(), one))
-    return found
-
-
-@lru_cache(maxsize=40)
-def whole_text(universe: LivedUniverse, app: str) -> str:
-    """All texts of an app."""
-    return "\n".join(text for text, _ in texts_by_app(universe)[app])
-
-
-def literal_search(request: str, universe: LivedUniverse, answer: frozenset[str]) -> tuple[int, bool]:
-    """Search each app for the words of a request that stand together and are rarest there, as one would try first.
-
-    Gives the hits of the largest of these searches, and whether the newest hits of one of them state the answer. A hit
-    is a mail, a message, an entry, ... with these words; nothing else is asked of the searcher than to read them.
-    """
-    words = WORD.findall(request)
-    phrases = {" ".join(words[n : n + size]).lower() for size in (1, 2, 3) for n in range(len(words) - size + 1)}
-    most, is_found = 0, False
-    for app, rows in texts_by_app(universe).items():
-        text = whole_text(universe, app)
-        counts = {phrase: count for phrase in sorted(phrases) if len(phrase) > 3 and (count := text.count(phrase))}
-        if not counts:
-            continue
-        best = min(counts, key=lambda phrase: counts[phrase])
-        hits = [record for lowered, record in rows if best in lowered]
-        most = max(most, len(hits))
-        is_found = is_found or any(one.name in answer for one in hits[:FIRST_PAGE])
-    return most, is_found
 
 
 def task_bars() -> Iterator[Bar]:
@@ -202,12 +172,16 @@ def task_bars() -> Iterator[Bar]:
 
 def reward_bars(played: Sequence[Played]) -> Iterator[Bar]:
     """What the players earn."""
-    note = f"{len(played)} tasks"
+    by_level = {level: [one for one in played if one.level == level] for level in LEVEL_SEEDS}
     for name, bar in (("oracle", 1.0), ("nothing", 0.0), ("greedy", 0.1)):
         rate = mean(one.rewards[name] for one in played)
+        note = f"{len(played)} tasks"
+        if name == "greedy":
+            note += "; by level " + ", ".join(
+                f"{sum(one.rewards[name] for one in some):.0f} of {len(some)}" for some in by_level.values()
+            )
         better = "higher" if name == "oracle" else "lower"
         yield Bar(name=f"universe: {name} passes", figure=rate, bar=bar, aim=bar, better=better, note=note)  # type: ignore[arg-type]
-    by_level = {level: [one for one in played if one.level == level] for level in LEVEL_SEEDS}
     share = 100 * mean(one.is_found for one in played)
     parts = "; ".join(
         f"level {n}: {100 * mean(one.is_found for one in some):.0f} %, {median(one.hits for one in some):.0f} hits"
@@ -236,10 +210,13 @@ def shape_bars(played: Sequence[Played]) -> Iterator[Bar]:
     shapes = {one.info["shape"] for one in played} | {one.info["question"]["shape"] for one in more}
     joins = {n: sum(one.info["joins"] == n for one in played) for n in (1, 2, 3, 4)}
     apps = {n: sum(len(one.info["apps"]) == n for one in played) for n in (1, 2, 3, 4)}
-    needed = mean(len(one.info["needed"]) for one in played)
-    note = (
-        f"in {len(played) + len(more)} tasks; of those played, joins {joins}, apps {apps}, {needed:.1f} records needed"
+    parts = "; ".join(
+        f"level {level}: {mean(len(one.info['needed']) for one in some):.1f} records needed, "
+        f"{median(one.info['rivals'] for one in some):g} rivals (median)"
+        for level in LEVEL_SEEDS
+        if (some := [one for one in played if one.level == level])
     )
+    note = f"in {len(played) + len(more)} tasks; of those played, joins {joins}, apps {apps}; {parts}"
     yield Bar(name="universe: shapes of tasks", figure=len(shapes), bar=500, aim=1_000, better="higher", note=note)
 
 
@@ -248,4 +225,5 @@ def bars() -> Iterator[Bar]:
     yield memory_bar()
     yield from size_bars()
     yield from consistency_bars()
+    yield growth_bar()
     yield from task_bars()

@@ -13,6 +13,8 @@ from random import Random
 import pytest
 from benchmarks.universe_answers import answers_of
 from benchmarks.universe_faults import FAULTS, with_fault
+from benchmarks.universe_search import best_search, request_of
+from msgspec.structs import replace
 
 from wanderlust import rollout
 from wanderlust.cli.main import main
@@ -23,10 +25,20 @@ from wanderlust.worlds.life.grading import FactGrader, missing_facts
 from wanderlust.worlds.life.lived.consistency import find_inconsistencies
 from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES
 from wanderlust.worlds.life.lived.lived_families import lived_families
-from wanderlust.worlds.life.lived.lived_universe import HAPPENINGS, make_lived_universe
-from wanderlust.worlds.life.lived.queries import LedgerView
-from wanderlust.worlds.life.lived.question_words import WORDS
-from wanderlust.worlds.life.lived.questions import RARE_RECORDS, QuestionFinder, records_and_words, small_words
+from wanderlust.worlds.life.lived.lived_universe import HAPPENINGS, make_lived_universe, with_own_numbers
+from wanderlust.worlds.life.lived.queries import Condition, Find, LedgerView
+from wanderlust.worlds.life.lived.question_words import KINDS, WORDS
+from wanderlust.worlds.life.lived.questions import (
+    FEWEST_ALIKE,
+    NUMEROUS_TIES,
+    RARE_RECORDS,
+    QuestionFinder,
+    records_and_words,
+    small_words,
+    traits_of,
+)
+from wanderlust.worlds.life.lived.request_texts import chain_of, person_words, request_text
+from wanderlust.worlds.life.lived.wide_names import UNFIT, dictionary_words
 from wanderlust.worlds.life.universes.generate import make_universe
 
 pytest.importorskip("faker", reason="not installed: pip install 'wanderlust[locales]'")
@@ -80,6 +92,16 @@ def test_a_life_is_the_same_in_every_process():
         assert done.stdout.strip() == here
 
 
+def test_two_people_of_one_phone_number_get_different_ones():
+    first, second, *_ = make_lived_universe(0).people.values()
+    people = {"a": first, "b": replace(second, phone=first.phone), "c": second}
+    own = with_own_numbers(people)
+    assert own["a"] == first
+    assert own["c"] == second
+    assert own["b"].phone != first.phone
+    assert own["b"].phone[:-4] == first.phone[:-4]
+
+
 def test_every_kind_of_happening_is_in_a_life_of_middle_size():
     kinds = set(make_lived_universe(0, "medium").ledger.by_kind)
     assert len(HAPPENINGS) == len(kinds - {"person", "ride", "bill"})
@@ -93,6 +115,19 @@ def test_every_answer_in_a_dialogue_names_what_was_asked():
         asked, answer = records[turn.question], records[turn.answer]
         assert turn.about.casefold() in asked.text.casefold()
         assert turn.about.casefold() in answer.text.casefold()
+
+
+def test_letters_have_words_of_a_dictionary():
+    words = dictionary_words()
+    assert not UNFIT & {word for some in words.values() for word in some}
+    records, counts = records_and_words(make_lived_universe(0, "medium"))
+    assert sum(counts[noun] > 0 for noun in words["noun"]) > 200
+    assert any("language class" in one.text for one in records.values())
+
+
+def test_every_kind_of_which_questions_are_asked_has_words():
+    kinds = {kind for kind, _ in WORDS} - {"person"}
+    assert kinds == KINDS.keys()
 
 
 def test_lives_of_the_two_splits_share_no_names():
@@ -140,7 +175,7 @@ def test_without_any_record_that_is_needed_the_answer_does_not_follow(questions)
         assert len(one.needed) >= 2
         for record in one.needed:
             view = LedgerView(ledger=universe.ledger, lost=frozenset({record}))
-            assert view.answer(one.query, one.attribute) != one.answer, (one.asks, record)
+            assert view.answer(one.query, one.attribute) != one.answer, (one.messages, record)
 
 
 def test_questions_need_joins_and_name_no_rare_word_of_a_needed_record(questions):
@@ -149,10 +184,93 @@ def test_questions_need_joins_and_name_no_rare_word_of_a_needed_record(questions
     most = min(RARE_RECORDS, max(2, len(records) // 300))
     for one in found:
         assert one.query.joins >= 1
-        rare = {word for word in small_words(one.story) if counts[word] <= most}
-        assert not any(rare & small_words(records[name].text) for name in one.needed), one.asks
+        rare = {word for word in small_words(one.text.story) if counts[word] <= most}
+        assert not any(rare & small_words(records[name].text) for name in one.needed), one.messages
     assert sum(one.query.joins == 2 for one in found) > 50
     assert len({app for one in found for app in one.apps}) >= 4
+
+
+def test_a_request_names_nobody_and_describes_nobody_by_what_few_people_have_in_common(questions):
+    universe, found = questions
+    names = [one.name for one in universe.people.values() if one.last]
+    described = [part.who for one in found for step in chain_of(one.query) for part in step.conditions if part.who]
+    for one in found:
+        assert not [name for name in names if name in " ".join(one.messages)], one.messages
+    assert len(described) > 20
+    for who in described:
+        traits = {part.attribute: part.value for part in who}
+        alike = [one for one in universe.people.values() if who in traits_of(one)]
+        assert len(alike) >= FEWEST_ALIKE or traits["tie"] not in NUMEROUS_TIES, traits
+    assert any("Contacts" in one.apps for one in found)
+
+
+def test_a_long_request_comes_in_messages_that_are_all_read_before_the_first_act():
+    env = AssistantLife("ask-meal-payer", universe="lived", levels=3)
+    task = next(iter(env.tasks_of_seeds("eval", [0])))
+    written = request_of(env.scenario(task))
+    played = asyncio.run(rollout(env, task, env.players["nothing"]()))
+    read = played.trajectories[0].turns[0].observation[-1].content
+    assert read.count("\n\n") >= 1
+    assert " ".join(read.split()) == written
+
+
+MEAL = Find(
+    kind="meal",
+    conditions=(
+        Condition(
+            attribute="payer",
+            who=(Condition(attribute="tie", value="friend"), Condition(attribute="town", value="Ashford")),
+        ),
+        Condition(attribute="canceller"),
+    ),
+)
+RIDES = (Condition(attribute="day", of=MEAL, of_attribute="day"), Condition(attribute="place", value="The Red Lion"))
+
+
+def test_a_request_tells_one_thing_after_the_other():
+    text = request_text(Find(kind="ride", conditions=RIDES[:1]), {}, Random(1))
+    first, *others = text.messages("How much did it cost?")
+    assert first.startswith(
+        "A friend who lives in Ashford paid for a meal out, and the meal was called off. I took a cab"
+    )
+    assert first.endswith("How much did it cost?")
+    assert others == []
+
+
+def test_what_distinguishes_may_come_in_a_second_message():
+    query = Find(kind="ride", conditions=RIDES, order="last")
+    texts = [request_text(query, {}, Random(seed)).messages("How much did it cost?") for seed in range(20)]
+    assert all("latest" in messages[-1] for messages in texts)
+    assert {len(messages) for messages in texts} == {1, 2}
+    month = Find(kind="ride", conditions=(Condition(attribute="day", month=5), *RIDES[1:]))
+    texts = [request_text(month, {}, Random(seed)).messages("How much did it cost?") for seed in range(20)]
+    assert all("in May" in messages[-1] and " ".join(messages).count("in May") == 1 for messages in texts)
+
+
+@pytest.mark.parametrize(
+    ("traits", "words"),
+    [
+        ({"tie": "friend"}, "a friend"),
+        ({"tie": "sister"}, "my sister"),
+        ({"tie": "dentist"}, "my dentist"),
+        ({"town": "Ashford"}, "somebody who lives in Ashford"),
+        ({"tie": "colleague", "job": "editor"}, "a colleague who works as an editor"),
+    ],
+)
+def test_people_are_described(traits, words):
+    assert person_words(traits) == words
+
+
+def test_the_best_search_has_the_fewest_hits_among_those_that_find_a_needed_record():
+    universe = make_lived_universe(0)
+    records, _ = records_and_words(universe)
+    mails = [one for one in records.values() if one.app == "Emails"]
+    booked = [one for one in mails if "appointment" in one.text.lower()]
+    assert 1 < len(booked) < len(mails)
+    assert best_search("Which appointment was it?", universe, frozenset({booked[0].name})) == len(booked)
+    assert best_search("Which of them was it?", universe, frozenset({booked[0].name})) is None
+    other = next(one for one in mails if one not in booked)
+    assert best_search("Which appointment was it?", universe, frozenset({other.name})) is None
 
 
 def test_every_attribute_of_the_ledger_has_a_type_and_words_name_only_such():

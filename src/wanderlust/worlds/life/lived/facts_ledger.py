@@ -22,7 +22,7 @@ _ATTRIBUTES: Mapping[ValueType, str] = {
     "amount": "amount",
     "thing": "thing",
     "topic": "topic",
-    "text": "work reason verdict job phone service status task",
+    "text": "work reason verdict job phone service status task tie",
     "number": "number",
     "count": "nights age",
 }
@@ -93,6 +93,16 @@ class FactsLedger:
     def by_kind(self) -> Mapping[str, list[Happening]]:
         """The happenings of each kind."""
         return grouped((one.kind, one) for one in self.happenings.values())
+
+    @cached_property
+    def facts_of(self) -> Mapping[tuple[str, str], list[LedgerFact]]:
+        """The facts of each happening and attribute."""
+        return grouped(((fact.about, fact.attribute), fact) for fact in self.facts)
+
+    @cached_property
+    def holders(self) -> Mapping[tuple[str, Value], list[str]]:
+        """The ids of the happenings that have a value of an attribute."""
+        return grouped(((fact.attribute, fact.value), fact.about) for fact in self.facts)
 
     @cached_property
     def by_value(self) -> Mapping[tuple[ValueType, Value], list[LedgerFact]]:

@@ -21,7 +21,7 @@ from wanderlust.worlds.life.families.family import (
 )
 from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES, Happening
 from wanderlust.worlds.life.lived.lived_universe import LivedUniverse, make_lived_universe
-from wanderlust.worlds.life.lived.question_words import NOUNS, WORDS
+from wanderlust.worlds.life.lived.question_words import KINDS, WORDS
 from wanderlust.worlds.life.lived.questions import LifeQuestion, QuestionFinder
 from wanderlust.worlds.life.universes.generate import SizeName, Universe
 from wanderlust.worlds.life.universes.text_templates import Split, format_day, format_price, format_time_of_day
@@ -103,9 +103,17 @@ class LivedFamily(Family):
 def ask_value(s: FamilyBuilder, kind: str, attribute: str) -> None:
     """Asks for the value of an attribute."""
     question = find_question(s, kind, attribute)
-    request = s.story.user(s.ui).send_message_to_agent(question.asks)
+    request = sent(s, question.messages)
     text, fact, never = expected_answer(s, question)
     s.reports(request, text, fact, never=never, plain_words=plain_words(question))
+
+
+def sent(s: FamilyBuilder, messages: Sequence[str]) -> EventReference:
+    """The user sends messages one after the other; the agent reads all of them before it acts."""
+    request: EventReference = None
+    for text in messages:
+        request = s.story.user(s.ui, after=request).send_message_to_agent(text)
+    return request
 
 
 def find_question(
@@ -118,7 +126,8 @@ def find_question(
     joins = s.rng.choice(JOINS_OF_STEPS.get(s.steps, (min(s.steps, 4),)))
     found = QuestionFinder(universe, s.rng).question(kind, attribute, joins=joins, only=only)
     if found is None:
-        raise NoQuestion(f"there is no question for the {attribute} of a {NOUNS.get(kind, kind)} in {universe.name}")
+        what = KINDS[kind].family if kind in KINDS else kind
+        raise NoQuestion(f"there is no question for the {attribute} of a {what} in {universe.name}")
     s.info["question"] = {
         "shape": f"{found.query.shape()}.{attribute}",
         "universe": universe.size,
@@ -160,7 +169,7 @@ def said_text(s: FamilyBuilder, question: LifeQuestion, value: str) -> tuple[str
     if question.attribute == "phone":
         return f"The number is {value}.", Says(ways=(value, value.replace(" ", ""), value.replace(" ", "-"))), []
     if ATTRIBUTE_TYPES[question.attribute] == "place":
-        others = [one for one in rival_values(s, question) if one not in question.story]
+        others = [one for one in rival_values(s, question) if one not in question.text.story]
         return f"It is {value}.", s.at_place(value, *others), []
     return f"It is {value}.", Says(ways=ways_of(value), rivals=tuple(rival_values(s, question)), cancels=False), []
 
@@ -198,7 +207,7 @@ def ask_act(s: FamilyBuilder, one: LifeAct, kind: str) -> None:
     if one.record:
         s.info["question"]["answer"] = [question.happening.records[one.record]]
     s.info["question"]["shape"] += f" {one.name}"
-    request = s.story.user(s.ui).send_message_to_agent(f"{question.story} {one.asks.format(words)}")
+    request = sent(s, question.text.messages(one.asks.format(words)))
     s.reports(one.perform(s, Found(question, request, extra)), "It is done.")
 
 
@@ -337,10 +346,11 @@ def lived_families() -> Mapping[str, Family]:
 
     for (kind, attribute), words in WORDS.items():
         if words.asks:
-            asks = words.asks.format(f"a {NOUNS[kind]}" if kind in NOUNS else "somebody")
+            what = (f"a {KINDS[kind].family}", "it") if kind in KINDS else ("somebody", "this person")
+            asks = f"Find {what[0]}. {words.asks.format(what[1])}"
             add(f"ask-{kind}-{attribute}", "search", asks, build=partial(ask_value, kind=kind, attribute=attribute))
     for one in ACTS:
         for kind in one.kinds:
-            asks = f"Find a {NOUNS[kind]}. {one.asks.format('...')}"
+            asks = f"Find a {KINDS[kind].family}. {one.asks.format('...')}"
             add(f"{one.name}-{kind}", "execution", asks, build=partial(ask_act, one=one, kind=kind))
     return found

@@ -9,6 +9,8 @@ from functools import lru_cache
 from random import Random
 from typing import get_args
 
+from msgspec.structs import replace
+
 from wanderlust.errors import UsageError
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 from wanderlust.worlds.life.lived import official_happenings, private_happenings, smalltalk
@@ -43,7 +45,7 @@ class LivedSize(FrozenRecord):
 LIVED_SIZES: Mapping[SizeName, LivedSize] = {
     "small": LivedSize(much=1, dialogues=90, letters=24, round_letters=6, clubs=2),
     "medium": LivedSize(much=4, dialogues=380, letters=90, round_letters=50, clubs=4),
-    "gaia2": LivedSize(much=10, dialogues=700, letters=420, round_letters=325, clubs=8),
+    "gaia2": LivedSize(much=10, dialogues=700, letters=420, round_letters=318, clubs=8),
 }
 HAPPENINGS: Mapping[Callable[[Chronicle], None], int] = {
     private_happenings.meal: 18,
@@ -101,6 +103,7 @@ def _lived(seed: int, size: SizeName, split: Split, *, persona: Persona | None) 
     for _ in range(LIVED_SIZES[size].clubs):
         club = census.firm("club", f"{next(census.firms)} Circle")
         people[club.id] = club
+    people = with_own_numbers(people)
     user = next(iter(people.values()))
     morning = datetime(2025, 7, 7, 8, tzinfo=UTC)  # a Monday
     start = (morning + timedelta(weeks=rng.randrange(180), days=rng.randrange(5))).timestamp()
@@ -121,6 +124,18 @@ def _lived(seed: int, size: SizeName, split: Split, *, persona: Persona | None) 
         life=life_apps(rows, people, rng),
         ledger=FactsLedger(happenings=life.happenings, turns=tuple(life.turns), knows=frozenset(life.knows)),
     )
+
+
+def with_own_numbers(people: Mapping[str, Person]) -> dict[str, Person]:
+    """The same people, where two with one phone number get different ones: the later takes the next that is free."""
+    taken, found = set[str](), dict[str, Person]()
+    for name, one in people.items():
+        start, _, last = one.phone.rpartition(" ")
+        phones = (f"{start} {(int(last) + more) % 10_000:04d}" for more in range(10_000))
+        phone = next(number for number in phones if number not in taken)
+        taken.add(phone)
+        found[name] = one if phone == one.phone else replace(one, phone=phone)
+    return found
 
 
 def _chronicle(rows: AppRows, census: People, people: Mapping[str, Person]) -> Chronicle:
@@ -152,6 +167,7 @@ def _chronicle(rows: AppRows, census: People, people: Mapping[str, Person]) -> C
 def _enter_person(life: Chronicle, one: Person) -> None:
     """What the contacts say of a person."""
     about, record = life.begin("person", one.id), f"Contacts/{one.id}"
+    life.fact(about, "tie", one.tie, record)
     life.fact(about, "town", one.city, record)
     life.fact(about, "street", one.street, record)
     life.fact(about, "job", one.job, record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from wanderlust.worlds.life.lived.facts_ledger import FactsLedger, Happening, LedgerFact, Value
@@ -21,11 +22,15 @@ ORDER_ATTRIBUTES: dict[Order, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a happening must have: a value, a day in a month, any value, or the value that another query finds."""
+    """What a happening must have: a value, a day in a month, any value, or the value that another query finds.
+
+    Or a person of whom the contacts say this and that, whoever it is.
+    """
 
     attribute: str
     value: Value | None = None
     month: int | None = None
+    who: tuple[Condition, ...] = ()
     of: Find | None = None
     of_attribute: str = ""
 
@@ -33,6 +38,8 @@ class Condition:
         """The condition without its values."""
         if self.of is not None:
             return f"{self.attribute}=({self.of.shape()}).{self.of_attribute}"
+        if self.who:
+            return f"{self.attribute}=({','.join(one.attribute for one in self.who)})"
         return self.attribute + ("=month" if self.month else "=value" if self.value is not None else "")
 
 
@@ -62,12 +69,14 @@ class LedgerView:
     lost: frozenset[str] = frozenset()
     known: dict[tuple[Find, str], Value | None] = field(default_factory=dict, compare=False)
     """Answers that were found before."""
+    people: dict[tuple[Condition, ...], frozenset[Value]] = field(default_factory=dict, compare=False)
+    """The people of whom this and that is true, as far as it was asked before."""
 
     def facts(self, one: Happening, attribute: str) -> list[LedgerFact]:
         """The facts of an attribute that a record still states."""
         if attribute == "self":
             return [LedgerFact(about=one.id, attribute="self", value=one.id, records=())]
-        found = [fact for fact in one.facts if fact.attribute == attribute]
+        found = self.ledger.facts_of.get((one.id, attribute), [])
         return [fact for fact in found if not self.lost.issuperset(fact.records)] if self.lost else found
 
     def values(self, one: Happening, attribute: str) -> list[Value]:
@@ -78,7 +87,12 @@ class LedgerView:
         """The happenings that a query finds. A query whose inner query finds no single value finds nothing."""
         found = self.ledger.of_kind(query.kind)
         for condition in query.conditions:
-            allowed = self._inner(condition)
+            allowed = self._allowed(condition)
+            if allowed is not None and condition.attribute != "self":
+                holders = {name for v in allowed for name in self.ledger.holders.get((condition.attribute, v), ())}
+                found = [one for one in found if one.id in holders]
+                if not self.lost:
+                    continue
             found = [
                 one
                 for one in found
@@ -100,16 +114,26 @@ class LedgerView:
                 return float(value)
         return None
 
-    def _inner(self, condition: Condition) -> Value | None:
-        return None if condition.of is None else self.answer(condition.of, condition.of_attribute)
+    def _allowed(self, condition: Condition) -> frozenset[Value] | None:
+        """The values that a condition names by a query or by what is said of people; None where it does not."""
+        if condition.of is not None:
+            value = self.answer(condition.of, condition.of_attribute)
+            return frozenset() if value is None else frozenset({value})
+        if not condition.who:
+            return None if condition.value is None else frozenset({condition.value})
+        if condition.who not in self.people:
+            self.people[condition.who] = frozenset(
+                one.id
+                for one in self.ledger.of_kind("person")
+                if all(trait.value in self.values(one, trait.attribute) for trait in condition.who)
+            )
+        return self.people[condition.who]
 
     @staticmethod
-    def _meets(value: Value, condition: Condition, allowed: Value | None) -> bool:
-        if condition.of is not None:
-            return allowed is not None and value == allowed
-        if condition.month is not None:
-            return month_of(float(value)) == condition.month
-        return condition.value is None or value == condition.value
+    def _meets(value: Value, condition: Condition, allowed: frozenset[Value] | None) -> bool:
+        if allowed is not None:
+            return value in allowed
+        return condition.month is None or month_of(float(value)) == condition.month
 
     def answer(self, query: Find, attribute: str) -> Value | None:
         """The only value of an attribute of the only happening; None where there is none, or more than one."""
@@ -127,17 +151,21 @@ class LedgerView:
         one = self.find(query)[0]
         yield from (fact for fact in self.facts(one, attribute) if fact.records)
         for condition in query.conditions:
-            allowed = self._inner(condition)
-            yield from (
-                fact
-                for fact in self.facts(one, condition.attribute)
-                if fact.records and self._meets(fact.value, condition, allowed)
-            )
+            allowed = self._allowed(condition)
+            for fact in self.facts(one, condition.attribute):
+                if fact.records and self._meets(fact.value, condition, allowed):
+                    yield fact
+                    yield from self._of_whom(fact.value, condition)
             if condition.of is not None:
                 yield from self.support(condition.of, condition.of_attribute)
         if query.order is not None:
             for name in ORDER_ATTRIBUTES[query.order]:
                 yield from self.facts(one, name)
+
+    def _of_whom(self, person: Value, condition: Condition) -> Iterator[LedgerFact]:
+        """Yield what the contacts say of a person, as far as the condition asks for it."""
+        for asked in condition.who:
+            yield from self.facts(self.ledger.happenings[str(person)], asked.attribute)
 
     def needed_records(self, query: Find, attribute: str) -> list[str]:
         """The records without any one of which the answer does not follow."""
@@ -156,6 +184,7 @@ class LedgerView:
         return len({one.id for loose in looser for one in self.find(loose)} - right)
 
 
+@lru_cache(maxsize=10_000)
 def month_of(at: float) -> int:
     """The month of a moment, from 1."""
     return datetime.fromtimestamp(at, tz=UTC).month

@@ -1,196 +1,292 @@
-"""How questions name happenings and their values, in words that the records themselves need not have."""
+"""Words by which questions name happenings and their values. The records themselves need not have them."""
 
 from __future__ import annotations
 
-from calendar import month_name
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES, Value, ValueType
-from wanderlust.worlds.life.lived.queries import Condition, Find, Order
+from wanderlust.worlds.life.lived.queries import Order
 
 
 class AttributeWords(NamedTuple):
-    """Ways of speaking of an attribute; `{}` is the happening in `of` and `asks`, the value in `when`."""
+    """Ways of speaking of an attribute; `{}` is the happening in `of` and `asks`, else the value."""
 
+    lead: str = ""
+    """A sentence that introduces the happening by the value: "{} suggested a meal out"."""
+    when: str = ""
+    """The same after a sentence that has introduced it: "that {} suggested"."""
     of: str = ""
     """The value itself: "whoever suggested {}"."""
-    when: str = ""
-    """The happening by its value: "that {} suggested"."""
     any: str = ""
-    """The happening by that it has a value: "that was called off"."""
+    """That the happening has a value: "and the meal was called off"."""
     asks: str = ""
     """The question for the value."""
 
 
-NOUNS: Mapping[str, str] = {
-    "meal": "meal out",
-    "appointment": "appointment",
-    "bill": "bill",
-    "meeting": "meeting at work",
-    "handover": "change of hands at work",
-    "order": "order in a shop",
-    "ride": "cab ride",
-    "loan": "loan of something of mine",
-    "advice": "book recommendation",
-    "trip": "short journey",
-    "collection": "collection for a present",
-    "favour": "favour",
-    "referral": "tip whom to go to",
-    "party": "birthday party",
-    "parcel": "parcel next door",
-    "viewing": "flat viewing",
-    "course": "club evening that fell through",
+class KindWords(NamedTuple):
+    """Ways of speaking of a kind of happening."""
+
+    family: str
+    """The kind in the description of a family."""
+    lead: str
+    """A sentence that says that there was one."""
+    that: str
+    """The word for one that was named before: "that meal"."""
+    several: str
+    """The word for several of the kind."""
+    month: str = "in {}"
+    """That its day is in a month."""
+
+
+KINDS: Mapping[str, KindWords] = {
+    "meal": KindWords("meal out", "There was to be a meal out", "that meal", "such meals"),
+    "appointment": KindWords("appointment", "I had an appointment", "that appointment", "such appointments"),
+    "bill": KindWords("bill", "I got a bill", "that bill", "such bills", "for work done in {}"),
+    "meeting": KindWords("meeting at work", "There was to be a meeting at work", "that meeting", "such meetings"),
+    "handover": KindWords(
+        "change of hands at work",
+        "A task at work was passed on",
+        "that task",
+        "such tasks",
+        "as of a day in {}",
+    ),
+    "order": KindWords("order in a shop", "I ordered something", "that order", "such orders"),
+    "ride": KindWords("cab ride", "I took a cab", "that ride", "such rides"),
+    "loan": KindWords(
+        "loan of something of mine", "Somebody wanted to borrow something of mine", "that loan", "such loans"
+    ),
+    "advice": KindWords(
+        "book recommendation", "A book was recommended to me", "that recommendation", "such recommendations"
+    ),
+    "trip": KindWords("short journey", "A short journey was booked", "that journey", "such journeys", "to begin in {}"),
+    "collection": KindWords(
+        "collection for a present",
+        "There was a collection for a present",
+        "that collection",
+        "such collections",
+        "ending in {}",
+    ),
+    "favour": KindWords("favour", "I was asked for a favour", "that favour", "such favours", "to begin in {}"),
+    "referral": KindWords("tip whom to go to", "I was given the name of somebody to go to", "that name", "such names"),
+    "party": KindWords("birthday party", "I was invited to a birthday party", "that party", "such parties"),
+    "parcel": KindWords("parcel next door", "A parcel for me was taken in next door", "that parcel", "such parcels"),
+    "viewing": KindWords("flat viewing", "I was to view a flat", "that viewing", "such viewings"),
+    "course": KindWords(
+        "club evening that fell through", "A club evening fell through", "that evening", "such evenings"
+    ),
 }
 W = AttributeWords
 WORDS: Mapping[tuple[str, str], AttributeWords] = {
-    ("meal", "proposer"): W("whoever suggested {}", "that {} suggested", "", "Who suggested {}?"),
-    ("meal", "present"): W("", "that {} was invited to", "", ""),
-    ("meal", "place"): W("the venue of {}", "at {}", "", "Where was {} to be?"),
-    ("meal", "day"): W("the day of {}", "on {}", "", "For which day was {} fixed in the end?"),
-    ("meal", "canceller"): W("whoever called off {}", "that {} called off", "that was called off", "Who cancelled {}?"),
-    ("meal", "mover"): W("whoever had {} put off", "that {} had put off", "that was put off", "Who had {} put off?"),
-    ("meal", "payer"): W("whoever paid for {}", "that {} paid for", "", "Who paid for {}?"),
-    ("meal", "amount"): W("", "", "", "What was the total bill for {}?"),
-    ("meal", "reason"): W("", "", "", "What was the excuse for changing {}?"),
-    ("appointment", "provider"): W("the person whom I was to see at {}", "with {}", "", "Whom was I to see at {}?"),
-    ("appointment", "place"): W("the address of {}", "at {}", "", "At which address was {}?"),
-    ("appointment", "day"): W("the day of {}", "on {}", "", "For which day was {} fixed in the end?"),
-    ("appointment", "number"): W("", "", "", "What is the booking number of {}?"),
-    ("appointment", "reason"): W("", "", "that was put off", "Why was {} put off?"),
-    ("bill", "issuer"): W("whoever sent {}", "from {}", "", "Who sent {}?"),
-    ("bill", "day"): W("the day of the work on {}", "for work done on {}", "", ""),
-    ("bill", "amount"): W("", "", "", "How much is {}?"),
-    ("bill", "due"): W("", "", "", "By which day is {} to be paid?"),
-    ("bill", "number"): W("", "", "", "What is the number of {}?"),
-    ("meeting", "organiser"): W("whoever asked for {}", "that {} asked for", "", "Who asked for {}?"),
-    ("meeting", "attendee"): W("", "that {} was to attend", "", ""),
-    ("meeting", "topic"): W("the subject of {}", "about {}", "", "What was {} about?"),
-    ("meeting", "place"): W("", "", "", "In which room was {} to be?"),
-    ("meeting", "day"): W("the day of {}", "on {}", "", "For which day was {} fixed in the end?"),
-    ("meeting", "writer"): W("whoever wrote up {}", "that {} wrote up", "", "Who wrote {} up?"),
-    ("meeting", "canceller"): W("", "", "that was dropped", ""),
-    ("meeting", "mover"): W("", "", "that was shifted", ""),
-    ("meeting", "reason"): W("", "", "", "What was the excuse for changing {}?"),
-    ("handover", "giver"): W("whoever gave up a task in {}", "from {}", "", "Who gave a task up by {}?"),
-    ("handover", "taker"): W("whoever got a task in {}", "to {}", "", "Who got a task by {}?"),
-    ("handover", "topic"): W("the task of {}", "concerning {}", "", "Which task was {} about?"),
-    ("handover", "day"): W("the day of {}", "on {}", "", "From which day does {} hold?"),
-    ("order", "shop"): W("the seller of {}", "from {}", "", "Which shop was {} from?"),
-    ("order", "adviser"): W("whoever advised {}", "that {} had advised", "", "Who advised {}?"),
-    ("order", "receiver"): W("the person whom {} was meant for", "meant for {}", "", "Whom was {} meant for?"),
-    ("order", "teller"): W("whoever had the idea for {}", "that {} had the idea for", "", "Who had the idea for {}?"),
-    ("order", "thing"): W("", "", "", "What did I buy by {}?"),
-    ("order", "amount"): W("", "", "", "What did {} cost in all?"),
-    ("order", "number"): W("", "", "", "What is the number of {}?"),
-    ("order", "day"): W("the day of {}", "placed on {}", "", "On which day was {} placed?"),
-    ("ride", "place"): W("the destination of {}", "to {}", "", "Where did {} go?"),
-    ("ride", "day"): W("the day of {}", "on {}", "", "On which day was {}?"),
-    ("ride", "amount"): W("", "", "", "How much did {} cost?"),
-    ("loan", "borrower"): W("whoever asked for {}", "to {}", "", "Who asked for {}?"),
-    ("loan", "thing"): W("", "", "", "Which thing was {} about?"),
-    ("loan", "due"): W("the day on which {} was to end", "until {}", "", "On which day was {} to end?"),
-    ("advice", "adviser"): W("whoever gave {}", "by {}", "", ""),
-    ("advice", "work"): W("", "", "", "Which book was {} about?"),
-    ("advice", "verdict"): W("", "", "that I took up", "In a word, what did I think after {}?"),
-    ("trip", "companion"): W("whoever began {}", "with {}", "", "Who began {}?"),
-    ("trip", "place"): W("", "", "", "Where did {} lead?"),
-    ("trip", "day"): W("the first day of {}", "that begins on {}", "", "On which day does {} begin?"),
-    ("trip", "amount"): W("", "", "", "What did the rooms of {} cost in all?"),
-    ("trip", "number"): W("", "", "", "What is the booking number of {}?"),
-    ("collection", "asker"): W("whoever began {}", "that {} began", "", "Who began {}?"),
-    ("collection", "helper"): W("whoever joined first in {}", "that {} joined first", "", "Who first joined {}?"),
-    ("collection", "receiver"): W("the person whom {} was for", "in honour of {}", "", "Whom was {} for?"),
-    ("collection", "thing"): W("", "", "", "What was to be bought with {}?"),
-    ("collection", "amount"): W("", "", "", "How much was each to pay for {}?"),
-    ("collection", "day"): W("the day of giving in {}", "ending on {}", "", "On which day did {} end?"),
-    ("favour", "asker"): W("whoever wanted {}", "for {}", "", "Who wanted {}?"),
-    ("favour", "keeper"): W(
-        "the neighbour with the key for {}", "for which {} had the key", "", "Who had the key for {}?"
+    ("meal", "proposer"): W(
+        "{} suggested a meal out", "that {} suggested", "whoever suggested {}", asks="Who suggested {}?"
     ),
-    ("favour", "task"): W("", "", "", "What did {} consist of?"),
-    ("favour", "day"): W("the first day of {}", "beginning on {}", "", "On which day did {} begin?"),
-    ("referral", "adviser"): W("whoever gave {}", "by {}", "", ""),
-    ("referral", "provider"): W("the person named in {}", "that named {}", "", "Who was named in {}?"),
-    ("party", "host"): W("the host of {}", "of {}", "", "Whose was {}?"),
-    ("party", "place"): W("the venue of {}", "at {}", "", "Where was {}?"),
-    ("party", "day"): W("the day of {}", "on {}", "", "On which day was {}?"),
-    ("party", "thing"): W("", "", "", "What did I want to bring to {}?"),
-    ("parcel", "helper"): W("whoever signed for {}", "that {} signed for", "", "Who signed for {}?"),
-    ("parcel", "shop"): W("the sender of {}", "sent by {}", "", "Which firm sent {}?"),
-    ("viewing", "companion"): W("whoever heard from me about {}", "that {} heard about from me", "", ""),
-    ("viewing", "place"): W("", "", "", "What is the flat of {} called?"),
-    ("viewing", "amount"): W("", "", "", "What is the rent of the flat of {}?"),
-    ("viewing", "day"): W("the day of {}", "on {}", "", "On which day was {}?"),
-    ("viewing", "verdict"): W("", "", "", "In a word, what did I think of the flat after {}?"),
-    ("course", "organiser"): W("the club of {}", "of {}", "", "Which club had {}?"),
-    ("course", "thing"): W("", "", "", "What would {} have been about?"),
-    ("course", "day"): W("the day of {}", "on {}", "", ""),
-    ("course", "reason"): W("", "", "", "Why was there no {}?"),
-    ("person", "town"): W("", "", "", "In which town does {} live?"),
-    ("person", "phone"): W("", "", "", "What is the phone number of {}?"),
-    ("person", "job"): W("", "", "", "What does {} do for a living?"),
-}
-PRONOUNS: Mapping[ValueType, str] = {
-    "person": "this person",
-    "place": "this place",
-    "day": "this day",
-    "topic": "this subject",
-}
-FIRM_PRONOUNS: Mapping[tuple[str, str], str] = {
-    ("order", "shop"): "this shop",
-    ("parcel", "shop"): "this shop",
-    ("course", "organiser"): "this club",
-}
-INTRODUCTIONS = ("Think of {}.", "Take {}.", "Start from {}.")
-NEXT_STEPS = ("Now take {}.", "Then there is {}.", "From there go to {}.")
-MONTH_WORDS: Mapping[str, str] = {
-    "loan": "asked for in {}",
-    "advice": "given in {}",
-    "referral": "given in {}",
-    "parcel": "that came in {}",
+    ("meal", "present"): W("{} was invited to a meal out", "that {} was invited to"),
+    ("meal", "place"): W(
+        "There was to be a meal out at {}", "at {}", "the place where {} was to be", asks="Where was {} to be?"
+    ),
+    ("meal", "day"): W(
+        "There was to be a meal out on {}", "on {}", "the day of {}", asks="For which day was {} fixed in the end?"
+    ),
+    ("meal", "canceller"): W(
+        "{} called off a meal out",
+        "that {} called off",
+        "whoever called off {}",
+        "and the meal was called off",
+        "Who cancelled {}?",
+    ),
+    ("meal", "mover"): W(
+        "{} had a meal out put off",
+        "that {} had put off",
+        "whoever had {} put off",
+        "and the meal was put off",
+        "Who had {} put off?",
+    ),
+    ("meal", "payer"): W("{} paid for a meal out", "that {} paid for", "whoever paid for {}", asks="Who paid for {}?"),
+    ("meal", "amount"): W(asks="What was the total bill for {}?"),
+    ("meal", "reason"): W(asks="What was the excuse for changing {}?"),
+    ("appointment", "provider"): W(
+        "I had an appointment with {}",
+        "with {}",
+        "the person whom I was to see at {}",
+        asks="Whom was I to see at {}?",
+    ),
+    ("appointment", "place"): W(
+        "I had an appointment at {}", "at {}", "the address of {}", asks="At which address was {}?"
+    ),
+    ("appointment", "day"): W(
+        "I had an appointment on {}", "on {}", "the day of {}", asks="For which day was {} fixed in the end?"
+    ),
+    ("appointment", "number"): W(asks="What is its booking number?"),
+    ("appointment", "reason"): W(any="and the appointment was put off", asks="Why was {} put off?"),
+    ("bill", "issuer"): W("I got a bill from {}", "from {}", "whoever sent {}", asks="Who sent {}?"),
+    ("bill", "day"): W("I got a bill for work done on {}", "for work done on {}", "the day of the work on {}"),
+    ("bill", "amount"): W(asks="How much is {}?"),
+    ("bill", "due"): W(asks="By which day is {} to be paid?"),
+    ("bill", "number"): W(asks="What is its number?"),
+    ("meeting", "organiser"): W(
+        "{} asked for a meeting at work", "that {} asked for", "whoever asked for {}", asks="Who asked for {}?"
+    ),
+    ("meeting", "attendee"): W("{} was to attend a meeting at work", "that {} was to attend"),
+    ("meeting", "topic"): W(
+        "There was to be a meeting at work about {}", "about {}", "the subject of {}", asks="What was {} about?"
+    ),
+    ("meeting", "place"): W(asks="In which room was {} to be?"),
+    ("meeting", "day"): W(
+        "There was to be a meeting at work on {}",
+        "on {}",
+        "the day of {}",
+        asks="For which day was {} fixed in the end?",
+    ),
+    ("meeting", "writer"): W(
+        "{} wrote up a meeting at work", "that {} wrote up", "whoever wrote up {}", asks="Who wrote {} up?"
+    ),
+    ("meeting", "canceller"): W(any="and the meeting was dropped"),
+    ("meeting", "mover"): W(any="and the meeting was shifted"),
+    ("meeting", "reason"): W(asks="What was the excuse for changing {}?"),
+    ("handover", "giver"): W("{} passed on a task at work", "from {}", "whoever gave up {}", asks="Who gave it up?"),
+    ("handover", "taker"): W(
+        "A task at work was passed on to {}", "to {}", "whoever took over {}", asks="Who took it over?"
+    ),
+    ("handover", "topic"): W(
+        "A task at work was passed on that was about {}",
+        "that was about {}",
+        "the subject of {}",
+        asks="Which task was it?",
+    ),
+    ("handover", "day"): W(
+        "A task at work was passed on as of {}",
+        "as of {}",
+        "the day as of which {} was passed on",
+        asks="As of which day was it passed on?",
+    ),
+    ("order", "shop"): W("I ordered something from {}", "from {}", "the shop of {}", asks="Which shop was {} from?"),
+    ("order", "adviser"): W(
+        "I ordered something that {} had advised", "that {} had advised", "whoever advised {}", asks="Who advised {}?"
+    ),
+    ("order", "receiver"): W(
+        "I ordered something as a present for {}",
+        "as a present for {}",
+        "the person whom {} was meant for",
+        asks="Whom was {} meant for?",
+    ),
+    ("order", "teller"): W(
+        "{} had the idea for something that I ordered",
+        "that {} had the idea for",
+        "whoever had the idea for {}",
+        asks="Who had the idea for {}?",
+    ),
+    ("order", "thing"): W(asks="What did I buy?"),
+    ("order", "amount"): W(asks="What did {} cost in all?"),
+    ("order", "number"): W(asks="What is its number?"),
+    ("order", "day"): W("I ordered something on {}", "on {}", "the day of {}", asks="On which day did I order it?"),
+    ("ride", "place"): W("I took a cab to {}", "to {}", "the destination of {}", asks="Where did {} go?"),
+    ("ride", "day"): W("I took a cab on {}", "on {}", "the day of {}", asks="On which day was {}?"),
+    ("ride", "amount"): W(asks="How much did {} cost?"),
+    ("loan", "borrower"): W(
+        "{} asked to borrow something of mine", "for {}", "whoever asked for {}", asks="Who asked for {}?"
+    ),
+    ("loan", "thing"): W(asks="Which thing was {} about?"),
+    ("loan", "due"): W(
+        "Somebody wanted to borrow something of mine until {}",
+        "until {}",
+        "the day on which {} was to end",
+        asks="On which day was {} to end?",
+    ),
+    ("advice", "adviser"): W("{} recommended a book to me", "by {}", "whoever gave me {}"),
+    ("advice", "work"): W(asks="Which book was it?"),
+    ("advice", "verdict"): W(any="and I read it", asks="In a word, what did I think of it afterwards?"),
+    ("trip", "companion"): W(
+        "A short journey was booked with {}", "with {}", "my companion on {}", asks="Who is my companion on {}?"
+    ),
+    ("trip", "place"): W(asks="Where did {} lead?"),
+    ("trip", "day"): W(
+        "A short journey was booked to begin on {}",
+        "to begin on {}",
+        "the first day of {}",
+        asks="On which day does {} begin?",
+    ),
+    ("trip", "amount"): W(asks="What did the rooms cost in all?"),
+    ("trip", "number"): W(asks="What is its booking number?"),
+    ("collection", "asker"): W(
+        "{} began a collection for a present", "that {} began", "whoever began {}", asks="Who began {}?"
+    ),
+    ("collection", "helper"): W(
+        "{} was the first to join a collection for a present",
+        "that {} joined first",
+        "whoever joined {} first",
+        asks="Who first joined {}?",
+    ),
+    ("collection", "receiver"): W(
+        "There was a collection for a present for {}",
+        "for {}",
+        "the person whom {} was for",
+        asks="Whom was {} for?",
+    ),
+    ("collection", "thing"): W(asks="What was to be bought with {}?"),
+    ("collection", "amount"): W(asks="How much was each to pay for {}?"),
+    ("collection", "day"): W(
+        "There was a collection for a present ending on {}",
+        "ending on {}",
+        "the last day of {}",
+        asks="On which day did {} end?",
+    ),
+    ("favour", "asker"): W("{} asked me for a favour", "by {}", "whoever wanted {}", asks="Who wanted {}?"),
+    ("favour", "keeper"): W(
+        "{} had the key when I was asked for a favour",
+        "for which {} had the key",
+        "the neighbour with the key for {}",
+        asks="Who had the key for {}?",
+    ),
+    ("favour", "task"): W(asks="What did {} consist of?"),
+    ("favour", "day"): W(
+        "I was asked for a favour to begin on {}",
+        "to begin on {}",
+        "the first day of {}",
+        asks="On which day did {} begin?",
+    ),
+    ("referral", "adviser"): W("{} gave me the name of somebody to go to", "by {}", "whoever gave me {}"),
+    ("referral", "provider"): W(
+        "{} was named to me as somebody to go to",
+        "namely {}",
+        "the person whose name I was given",
+        asks="Whose name was it?",
+    ),
+    ("party", "host"): W("{} invited me to a birthday party", "by {}", "the host of {}", asks="Whose party was {}?"),
+    ("party", "place"): W(
+        "I was invited to a birthday party at {}", "at {}", "the place where {} was to be", asks="Where was {}?"
+    ),
+    ("party", "day"): W(
+        "I was invited to a birthday party on {}", "on {}", "the day of {}", asks="On which day was {}?"
+    ),
+    ("party", "thing"): W(asks="What did I want to bring to {}?"),
+    ("parcel", "helper"): W(
+        "{} signed for a parcel of mine", "by {}", "whoever signed for {}", asks="Who signed for {}?"
+    ),
+    ("parcel", "shop"): W(
+        "A parcel from {} was taken in next door", "sent by {}", "the shop that sent {}", asks="Which firm sent {}?"
+    ),
+    ("viewing", "companion"): W(
+        "{} heard from me about a flat viewing", "that {} heard about from me", "whoever heard from me about {}"
+    ),
+    ("viewing", "place"): W(asks="What is the flat called?"),
+    ("viewing", "amount"): W(asks="What is the rent of the flat?"),
+    ("viewing", "day"): W("I was to view a flat on {}", "on {}", "the day of {}", asks="On which day was {}?"),
+    ("viewing", "verdict"): W(asks="In a word, what did I think of the flat after {}?"),
+    ("course", "organiser"): W(
+        "A club evening of {} fell through", "at {}", "the club of {}", asks="Which club had {}?"
+    ),
+    ("course", "thing"): W(asks="What would {} have been about?"),
+    ("course", "day"): W("A club evening fell through on {}", "on {}", "the day of {}"),
+    ("course", "reason"): W(asks="Why did {} fall through?"),
+    ("person", "town"): W(asks="Where does {} live? The town will do."),
+    ("person", "phone"): W(asks="What is the phone number of {}?"),
+    ("person", "job"): W(asks="What is the job of {}?"),
 }
 PRICED = frozenset({"meal", "ride", "order", "bill", "trip", "viewing"})
 """Kinds of which one can be the cheapest."""
-
-
 ORDER_WORDS: Mapping[Order, str] = {
     "first": "earliest",
     "last": "latest",
     "cheapest": "cheapest",
     "dearest": "most expensive",
 }
-
-
-def noun_phrase(query: Find, inner: Mapping[Find, str], names: Mapping[str, str]) -> str:
-    """The happening of a query in words: `inner` has the words of values that other queries find.
-
-    `names` are the full names of people by their ids.
-    """
-    if query.kind == "person":
-        condition = query.conditions[0]
-        return inner[condition.of] if condition.of is not None else names[str(condition.value)]
-    phrases = [condition_words(query.kind, one, inner, names=names) for one in query.conditions]
-    order = f"{ORDER_WORDS[query.order]} " if query.order else ""
-    return " ".join([f"the {order}{NOUNS[query.kind]}", *phrases])
-
-
-def pronoun(kind: str, attribute: str) -> str:
-    """The word for a value that was named in the sentence before."""
-    return FIRM_PRONOUNS.get((kind, attribute), PRONOUNS[ATTRIBUTE_TYPES[attribute]])
-
-
-def condition_words(kind: str, one: Condition, inner: Mapping[Find, str], *, names: Mapping[str, str]) -> str:
-    """A condition in words."""
-    if one.month is not None:
-        return MONTH_WORDS.get(kind, "in {}").format(month_name[one.month])
-    words = WORDS[kind, one.attribute]
-    if one.of is not None:
-        return words.when.format(inner[one.of])
-    return words.any if one.value is None else words.when.format(value_words(one, names))
-
-
-def value_words(one: Condition, names: Mapping[str, str]) -> Value:
-    """A value as a request writes it."""
-    value = one.value if one.value is not None else ""
-    return names[str(value)] if ATTRIBUTE_TYPES[one.attribute] == "person" else value

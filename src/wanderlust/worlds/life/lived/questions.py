@@ -11,31 +11,29 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import combinations
 from random import Random
 
 from wanderlust.worlds.life.lived.facts_ledger import ATTRIBUTE_TYPES, Happening, LedgerFact, Value
 from wanderlust.worlds.life.lived.lived_universe import LivedUniverse
 from wanderlust.worlds.life.lived.queries import Condition, Find, LedgerView, Order, month_of
-from wanderlust.worlds.life.lived.question_words import (
-    INTRODUCTIONS,
-    NEXT_STEPS,
-    PRICED,
-    PRONOUNS,
-    WORDS,
-    noun_phrase,
-    pronoun,
-)
+from wanderlust.worlds.life.lived.question_words import PRICED, WORDS
 from wanderlust.worlds.life.lived.records import LifeRecord, records_of
+from wanderlust.worlds.life.lived.request_texts import RequestText, chain_of, request_text
 from wanderlust.worlds.life.universes.generate import UNIVERSE_CACHE_ENTRIES
+from wanderlust.worlds.life.universes.people import Person
 
 RARE_RECORDS = 5
 """A word is rare that stands in at most so many records of a life."""
 FEWEST_NEEDED = 2
 """Records that a question needs at least."""
 TRIED_HAPPENINGS, TRIED_LINKS, TRIED_DESCRIPTIONS = 40, 8, 60
-LINK_TYPES = tuple(PRONOUNS)
+LINK_TYPES = ("person", "place", "day", "topic")
 """Types of values that lead from one happening to another."""
+NUMEROUS_TIES = ("friend", "colleague", "neighbour")
+"""Ties that many people have."""
+FEWEST_ALIKE = 3
+"""People at least whom a description of somebody fits: a rarer one would be as good as a name to search for."""
 FLAGS = ("canceller", "mover", "reason", "verdict")
 ORDERS: tuple[Order, ...] = ("first", "last", "cheapest", "dearest")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -47,7 +45,7 @@ class LifeQuestion:
 
     query: Find
     attribute: str
-    story: str
+    text: RequestText
     """The sentences that lead to the happening, or to the person."""
     answer: Value
     happening: Happening
@@ -56,15 +54,14 @@ class LifeQuestion:
     answer_facts: tuple[LedgerFact, ...]
     """The facts that state the answer itself."""
     named: frozenset[str]
-    """Ids of the people whom the request names."""
+    """Ids of the firms that the request names."""
     rivals: int
     """Happenings that meet all conditions of a description but one."""
 
     @property
-    def asks(self) -> str:
-        """The whole question."""
-        it = "this person" if self.query.kind == "person" else "it"
-        return f"{self.story} {WORDS[self.query.kind, self.attribute].asks.format(it)}"
+    def messages(self) -> Sequence[str]:
+        """The whole question, in one message or two."""
+        return self.text.messages(WORDS[self.query.kind, self.attribute].asks.format(self.text.what))
 
     @property
     def apps(self) -> frozenset[str]:
@@ -75,6 +72,19 @@ class LifeQuestion:
 def small_words(text: str) -> set[str]:
     """The words of a text, in lower case."""
     return {word.lower() for word in _WORD.findall(text)}
+
+
+def traits_of(person: Person) -> Iterator[tuple[Condition, ...]]:
+    """Yield what a request may say of a person: the tie, the town, the job, or two of these. Nothing of firms."""
+    if not person.last:
+        return
+    tie = Condition(attribute="tie", value=person.tie)
+    yield (tie,)
+    if person.tie in NUMEROUS_TIES:
+        town, job = (
+            Condition(attribute=name, value=value) for name, value in (("town", person.city), ("job", person.job))
+        )
+        yield from ((town,), (job,), (tie, town), (tie, job))
 
 
 @lru_cache(maxsize=UNIVERSE_CACHE_ENTRIES)
@@ -90,6 +100,7 @@ class QuestionFinder:
     def __init__(self, universe: LivedUniverse, rng: Random):
         self.universe, self.rng, self.view = universe, rng, LedgerView(ledger=universe.ledger)
         self.names = {one.id: one.name for one in universe.people.values()}
+        self._alike = Counter(who for one in universe.people.values() for who in traits_of(one))
 
     def question(
         self, kind: str, attribute: str, *, joins: int, only: Iterable[Happening] | None = None
@@ -175,6 +186,8 @@ class QuestionFinder:
             for chosen in combinations(plain, size):
                 if len({condition.attribute for condition in chosen}) < size:
                     continue
+                if sum(bool(condition.who) for condition in chosen) > 1:
+                    continue
                 for order in (None, *orders):
                     if (tried := tried + 1) > TRIED_DESCRIPTIONS:
                         return
@@ -185,8 +198,8 @@ class QuestionFinder:
             return False
         return self.view.rank(one, order) is not None
 
-    @staticmethod
-    def _plain(one: Happening) -> Iterator[Condition]:
+    def _plain(self, one: Happening) -> Iterator[Condition]:
+        """Yield conditions that a happening meets by itself. People are described, firms are named."""
         for fact in one.facts:
             if fact.attribute in ("day", "said"):
                 yield Condition(attribute=fact.attribute, month=month_of(float(fact.value)))
@@ -197,7 +210,15 @@ class QuestionFinder:
             if words.any:
                 yield Condition(attribute=fact.attribute)
             if words.when and ATTRIBUTE_TYPES[fact.attribute] == "person":
-                yield Condition(attribute=fact.attribute, value=fact.value)
+                person = self.universe.people[str(fact.value)]
+                if not person.last:
+                    yield Condition(attribute=fact.attribute, value=fact.value)
+                else:
+                    yield from (
+                        Condition(attribute=fact.attribute, who=who)
+                        for who in traits_of(person)
+                        if self._alike[who] >= FEWEST_ALIKE or person.tie not in NUMEROUS_TIES
+                    )
 
     # Proofs
 
@@ -207,50 +228,24 @@ class QuestionFinder:
         needed = self.view.needed_records(query, attribute)
         if answer is None or len(needed) < FEWEST_NEEDED:
             return None
-        story, named = self._story(query)
+        text = request_text(query, self.names, self.rng)
+        story = text.story
         records, counts = records_and_words(self.universe)
         support = {name for fact in self.view.support(query, attribute) for name in fact.records}
         most = min(RARE_RECORDS, max(2, len(records) // 300))
         rare = {word for word in small_words(story) if counts[word] <= most}
-        if (
-            any(rare & small_words(records[name].text) for name in support)
-            or self.names.get(str(answer), "\0") in story
-        ):
+        told = self.names.get(str(answer), answer)
+        if any(rare & small_words(records[name].text) for name in support) or str(told).lower() in story.lower():
             return None
+        chain = list(chain_of(query))
         return LifeQuestion(
             query=query,
             attribute=attribute,
-            story=story,
+            text=text,
             answer=answer,
             happening=self.view.find(query)[0],
             needed=tuple(needed),
             answer_facts=tuple(self.view.facts(self.view.find(query)[0], attribute)),
-            named=named,
-            rivals=sum(self.view.rivals(one) for one in _chain(query)),
+            named=frozenset(str(c.value) for one in chain for c in one.conditions if c.value is not None),
+            rivals=sum(self.view.rivals(one) for one in chain),
         )
-
-    def _story(self, query: Find) -> tuple[str, frozenset[str]]:
-        """The sentences that lead to what a query finds, and the people who are named."""
-        chain = list(_chain(query))
-        inner: dict[Find, str] = {}
-        found: list[str] = []
-        for outer, one in reversed(list(pairwise(chain))):
-            attribute = next(condition.of_attribute for condition in outer.conditions if condition.of is one)
-            value = WORDS[one.kind, attribute].of.format(noun_phrase(one, inner, self.names))
-            if outer is query:
-                inner[one] = value
-            else:
-                found.append(value)
-                inner[one] = pronoun(one.kind, attribute)
-        found.append(noun_phrase(query, inner, self.names))
-        ways = [self.rng.choice(NEXT_STEPS if n else INTRODUCTIONS) for n in range(len(found))]
-        named = frozenset(str(c.value) for one in chain for c in one.conditions if c.value is not None)
-        return " ".join(way.format(part) for way, part in zip(ways, found, strict=True)), named
-
-
-def _chain(query: Find) -> Iterator[Find]:
-    """Yield a query, the query inside it, and so on."""
-    yield query
-    for condition in query.conditions:
-        if condition.of is not None:
-            yield from _chain(condition.of)

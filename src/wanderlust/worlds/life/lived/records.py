@@ -122,7 +122,8 @@ def _things(universe: LivedUniverse) -> Iterator[LifeRecord]:
 def _contacts(universe: LivedUniverse) -> Iterator[LifeRecord]:
     for one in universe.life.contacts.contacts.values():
         street = (one.address or "").removesuffix(f", {one.city_living}")
-        text = "\n".join(map(str, (one.city_living, street, one.job, one.phone, one.age)))
+        tie = (one.description or "").partition(" at ")[0].lower()
+        text = "\n".join(map(str, (tie, one.city_living, street, one.job, one.phone, one.age)))
         yield LifeRecord(name=f"Contacts/{one.contact_id}", text=text, people=frozenset({one.contact_id}))
 
 

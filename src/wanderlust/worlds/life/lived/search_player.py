@@ -1,4 +1,4 @@
-"""A player that searches once for a name or a word of the request, and answers or acts by what it finds first."""
+"""A player that searches once for a name, a month or a word of the request, and takes what it finds first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from wanderlust.worlds.life.players import CallPlan, KeywordPolicy
 
 NAME = re.compile(r"\b[A-Z][a-z]+ [A-Z][a-z]+\b")
+RARE = re.compile(r"(?<=[a-z] )[A-Z][a-z]+\b")
+"""A town or a month."""
 DAY = re.compile(r"\b\w+day, \d{1,2} [A-Z][a-z]+\b")
 PRICE = re.compile(r"\b[\d,]+\.\d\d EUR\b")
 NUMBER = re.compile(r"\b[WRBT]-[0-9a-f]{7}\b")
 PLACE = re.compile(r"\bThe [A-Z][a-z]+ [A-Z][a-z]+\b")
-TOPIC = re.compile(r"\b(?:meal|appointment|bill|meeting|order|ride|loan|book|journey|present|party|parcel|flat|key)\b")
+TOPIC = re.compile(r"\b(?:meal|appointment|bill|meeting|order|cab|borrow|book|journey|present|party|parcel|flat|key)\b")
+WANTED = re.compile(r"(?:(?:Forward|Answer|Delete|Cancel|Order|Send) .+|.+\?)", re.DOTALL)
+"""The sentence that says what is wanted."""
 PATTERNS: Sequence[tuple[str, re.Pattern[str]]] = (
     ("day", DAY),
     ("How much|cost|rent|total", PRICE),
@@ -28,8 +32,10 @@ def search_policy() -> KeywordPolicy:
 
 
 def _search_plan(request: str) -> CallPlan:
-    question = re.split(r"(?<=[.?]) ", request)[-1]
-    sought = NAME.search(request) or TOPIC.search(request)
+    sentences = re.split(r"(?<=[.?])\s+", request)
+    at = next((n for n, one in enumerate(sentences) if WANTED.fullmatch(one)), len(sentences) - 1)
+    question, story = " ".join(sentences[at:]), " ".join(sentences[:at])
+    sought = NAME.search(story) or RARE.search(story) or TOPIC.search(request)
     query = sought[0] if sought is not None else request.rsplit(maxsplit=1)[-1]
     mails = yield "Emails__search_emails", {"query": query}
     if "mail" in question and mails:

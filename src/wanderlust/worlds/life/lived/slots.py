@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from random import Random
 
-from wanderlust.worlds.life.lived.wide_names import NameWalk, game_words, office_words, professions, wide_names
+from wanderlust.worlds.life.lived.wide_names import (
+    NameWalk,
+    dictionary_words,
+    game_words,
+    office_words,
+    professions,
+    wide_names,
+)
 from wanderlust.worlds.life.universes.text_templates import book_titles, expand_pattern, word_list
 
 SLOT_LISTS: Mapping[str, str] = {
@@ -45,6 +52,8 @@ _SENTENCE_START = re.compile(r"((?:^|// )(?:a|b|me): |^(?!(?:a|b|me): )|[.!?]\s+
 def _words_of(kind: str) -> Sequence[str]:
     if kind in ("verb", "quality", "goods"):
         return office_words()[kind]
+    if kind in ("noun", "action", "trait", "manner"):
+        return dictionary_words()[kind]
     own: Mapping[str, Callable[[], Sequence[str]]] = {
         "work": book_titles,
         "profession": professions,

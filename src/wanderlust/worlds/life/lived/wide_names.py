@@ -1,7 +1,7 @@
-"""Names of people and places whom nobody in a life knows well, and words of professions, offices and word games.
+"""Names of people and places whom nobody in a life knows well, and words of professions, offices and dictionaries.
 
-Strangers and distant towns are of some thirty countries. Their names, the professions and the words of offices come
-from the lists of the package `faker` (extra `locales`): equal for equal versions of it.
+Strangers and distant towns are of some thirty countries. Their names, the professions and all words but those of games
+come from the lists of the package `faker` (extra `locales`): equal for equal versions of it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ WIDE_LOCALES = (
 _FIRST = ("first_names", "first_names_male", "first_names_female")
 _LAST = ("last_names", "unisex_last_names", "last_names_male", "last_names_female")
 _TOWN = ("cities", "places", "freguesias")
+UNFIT = frozenset({"breast", "gross", "hell", "kill", "pregnant", "screw", "sexual"})
+"""Words that a letter would not have in such a list."""
 _NAME = re.compile(r"[A-Z\u00c0-\u024f][a-z\u00df-\u024f]{2,}(?:[ -][A-Z\u00c0-\u024f][a-z\u00df-\u024f]+)?")
 
 
@@ -74,6 +76,22 @@ def office_words() -> Mapping[str, tuple[str, ...]]:
     how, kinds, things = Provider.catch_phrase_words
     qualities = [one.lower() for one in (*manners, *how, *kinds) if one.replace("-", "").isalpha()]
     return {"verb": tuple(verbs), "quality": tuple(sorted({*qualities})), "goods": tuple(sorted({*goods, *things}))}
+
+
+@cache
+def dictionary_words() -> Mapping[str, tuple[str, ...]]:
+    """Common nouns, verbs, adjectives and adverbs, for word lists of a class, crosswords and themes of contests.
+
+    Raises UsageError where the extra `locales` is missing.
+    """
+    with needs_extra("locales"):
+        from faker.providers.lorem.en_US import Provider
+
+    names = {"noun": "noun", "action": "verb", "trait": "adjective", "manner": "adverb"}
+    return {
+        kind: tuple(sorted({one for one in Provider.parts_of_speech[name] if len(one) > 3 and one not in UNFIT}))
+        for kind, name in names.items()
+    }
 
 
 @cache
