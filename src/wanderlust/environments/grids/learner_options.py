@@ -53,27 +53,30 @@ def options(now: Situation) -> Iterator[Option]:
     """All that can be done in a frame; there is always something."""
     seen, memory = now.seen, now.memory
     square = memory.square(seen.frame)
-    late = min(1.0, now.since_reset / LATE_ACTIONS)
     stage = "open" if any(number in MOVES for number in seen.available_actions) else "board"
     if square is not None and memory.lattice is not None:
         memory.visited.add(square)
-        kinds = memory.lattice.kinds(seen.frame)
-        stage, found = _walks(memory, kinds, square)
+        stage, found = _walks(memory, memory.lattice.kinds(seen.frame), square)
         yield from found
     for number in seen.available_actions:
         if number not in (CLICK, UNDO):
             yield _simple(seen.frame, number, memory, square=square)
     if CLICK in seen.available_actions:
         yield from _clicks(seen.frame, memory, stage)
-    way = now.graph.way(seen.frame)
+    yield from _ways_on(now, stage)
+
+
+def _ways_on(now: Situation, stage: str) -> Iterator[Option]:
+    """What the explorer would do, and a reset."""
+    late, way = min(1.0, now.since_reset / LATE_ACTIONS), now.graph.way(now.seen.frame)
     if way is not None:
-        length, quiet = len(way.actions), 1 - memory.unrest
+        length = len(way.actions)
         features = {
             "frontier": 1.0,
             "frontier/distance": length / 10,
             "frontier/near": 1 / length,
             "frontier/late": late,
-            "frontier/unrest": 1 - quiet,
+            "frontier/unrest": now.memory.unrest,
             f"frontier/predictable-{way.predictable}": 1.0,
             f"frontier/{stage}": 1.0,
         }

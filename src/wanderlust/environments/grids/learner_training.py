@@ -1,8 +1,10 @@
-"""Trains the weights of `learner` on games whose mechanics are those of `train`, by policy gradient (REINFORCE).
+"""Trains the weights of `learner` on games whose mechanics are those of `train`, by policy gradient.
 
 `python -m wanderlust.environments.grids.learner_training --out weights.json` makes the weights that the package ships.
-Equal seeds and settings give equal weights, to the digit. A solved level is worth half a point, and up to one more
-by its score; rewards are discounted by the action. Williams (1992), doi:10.1007/BF00992696.
+Equal seeds and settings give equal weights, to the digit. What is made small is the regret of a level: the actions
+beyond its shortest solution. How much of it an option brings at once is known by the true rules, for every option
+(`Regrets`; AggreVaTe, arXiv 1406.5979). What comes later is known for the option that was chosen, discounted by the
+action, and stands against other plays of the same level (REINFORCE, doi:10.1007/BF00992696).
 """
 
 from __future__ import annotations
@@ -168,22 +170,13 @@ def _play(
     player, seen = Learner(rng, weights, temperature=1.0, decisions=decisions), session.begin(first)
     choices, level = dict[tuple[str, int], list[Choice]](), list[tuple[int, Choice]]()
     while session.state is not GameState.WIN:
-        number, least = session.number, game.optimum[session.number]
+        number, least, known = session.number, game.optimum[session.number], len(decisions)
         failed = session.open_actions >= max(MIN_LEVEL_ACTIONS, MAX_ACTIONS_FACTOR * least)
         if not failed:
-            known = len(decisions)
             action = player.choose(seen)
             if len(decisions) > known:
-                decision = decisions[-1]
-                scale = SHORT_ACTIONS / (SHORT_ACTIONS + least)
-                costs = [scale * one for one in regrets.of(session, decision)]
-                one = Choice(
-                    [{name: value for name, value in option.features.items() if value} for option in decision.options],
-                    decision.chosen,
-                    costs,
-                    share=decision.share,
-                )
-                level.append((session.open_actions, one))
+                costs = regrets.of(session, decisions[-1])
+                level.append((session.open_actions, _choice(decisions[-1], costs, least)))
             seen = session.perform(action)
         if failed or session.number != number or session.state is GameState.WIN:
             end = config.failure if failed else 0.0
@@ -192,6 +185,12 @@ def _play(
         if failed:
             break
     return Play(choices, len(session.level_actions) / (LEVELS - first))
+
+
+def _choice(decision: Decision, costs: Sequence[float], least: int) -> Choice:
+    scale = SHORT_ACTIONS / (SHORT_ACTIONS + least)
+    features = [{name: value for name, value in one.features.items() if value} for one in decision.options]
+    return Choice(features, decision.chosen, [scale * one for one in costs], share=decision.share)
 
 
 def _with_later(level: Sequence[tuple[int, Choice]], *, discount: float, end: float) -> list[Choice]:
@@ -246,14 +245,14 @@ def main(words: list[str]) -> int:
     """Train and write the weights; progress goes to stderr."""
     default, parser = LearnerConfig(), ArgumentParser(prog="python -m wanderlust.environments.grids.learner_training")
     parser.add_argument("--out", type=Path, required=True, help="file of the weights")
-    parser.add_argument("--steps", type=int, default=default.steps)
+    parser.add_argument("--steps", type=int, default=default.steps, help="of each training")
     parser.add_argument("--seed", type=int, default=default.seed)
     told = parser.parse_args(words)
     if told.steps < 1:
         parser.error("--steps is 1 or more")
 
     def report(step: int, solved: float) -> None:
-        sys.stderr.write(f"step {step} of {told.steps}: {100 * solved:.0f}% of the levels solved\n")
+        sys.stderr.write(f"step {step} of {default.trainings * told.steps}: {100 * solved:.0f}% of the levels solved\n")
 
     weights = train_learner(LearnerConfig(steps=told.steps, seed=told.seed), on_step=report)
     told.out.write_text(json.dumps(weights, indent=0) + "\n", encoding="utf-8")
