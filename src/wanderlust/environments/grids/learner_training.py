@@ -21,7 +21,7 @@ from random import Random
 from statistics import fmean, pstdev
 
 from wanderlust.environments.grids.environment import MAX_ACTIONS_FACTOR, MIN_LEVEL_ACTIONS
-from wanderlust.environments.grids.game import GameState, GridSession
+from wanderlust.environments.grids.game import GridSession
 from wanderlust.environments.grids.generation import LEVELS, GridGame, make_game
 from wanderlust.environments.grids.learner import Decision, Learner, option_shares
 from wanderlust.environments.grids.learner_options import Features
@@ -169,7 +169,7 @@ def _play(
     session, decisions = GridSession(game, level_resets=True), list[Decision]()
     player, seen = Learner(rng, weights, temperature=1.0, decisions=decisions), session.begin(first)
     choices, level = dict[tuple[str, int], list[Choice]](), list[tuple[int, Choice]]()
-    while session.state is not GameState.WIN:
+    while (solved := len(session.level_actions)) < LEVELS - first:
         number, least, known = session.number, game.optimum[session.number], len(decisions)
         failed = session.open_actions >= max(MIN_LEVEL_ACTIONS, MAX_ACTIONS_FACTOR * least)
         if not failed:
@@ -178,7 +178,7 @@ def _play(
                 costs = regrets.of(session, decisions[-1])
                 level.append((session.open_actions, _choice(decisions[-1], costs, least)))
             seen = session.perform(action)
-        if failed or session.number != number or session.state is GameState.WIN:
+        if failed or len(session.level_actions) > solved:
             end = config.failure if failed else 0.0
             choices[game.key, number] = _with_later(level, discount=config.discount, end=end)
             level.clear()
