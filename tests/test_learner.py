@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from statistics import pstdev
 
 import pytest
 
@@ -15,19 +16,29 @@ from wanderlust.environments.grids.avatar import Lattice
 from wanderlust.environments.grids.cells import CLICK, RESET
 from wanderlust.environments.grids.drawing import margin_of, scale_of
 from wanderlust.environments.grids.environment import Grids
-from wanderlust.environments.grids.experience import Experience
+from wanderlust.environments.grids.experience import Counts, Experience
+from wanderlust.environments.grids.frontier import FrameGraph
 from wanderlust.environments.grids.game import GameState, GridAction, GridSession
 from wanderlust.environments.grids.generation import LEVELS, TRAIN_MECHANICS, make_game
-from wanderlust.environments.grids.learner import Decision, Learner, option_shares, options, shipped_weights
-from wanderlust.environments.grids.learner_training import LearnerConfig, policy_gradient, train_learner
+from wanderlust.environments.grids.learner import Decision, Learner, option_shares, shipped_weights
+from wanderlust.environments.grids.learner_options import Option, Situation, options
+from wanderlust.environments.grids.learner_training import (
+    Choice,
+    LearnerConfig,
+    compared,
+    policy_gradient,
+    train_learner,
+)
 from wanderlust.environments.grids.learner_training import main as train_command
 from wanderlust.environments.grids.players import PLAYERS
+from wanderlust.environments.grids.regret import MAX_REGRET, Regrets
 from wanderlust.environments.grids.routes import find_routes
 from wanderlust.environments.grids.score import game_score
+from wanderlust.environments.grids.search import distances
 from wanderlust.errors import UsageError
 
 FLOOR, WALL, GEM = (1, 1, 1), (4, 4, 4), (6, 1, 1)
-TINY = LearnerConfig(steps=2, games_per_step=2, games=3)
+TINY = LearnerConfig(trainings=1, steps=2, games_per_step=2, plays_per_game=2, games=3)
 WALKED, CLICKED = ("train-2", "train-3", "train-4"), "eval-0"
 
 
@@ -73,10 +84,10 @@ def test_ways_take_what_was_seen_for_true_and_run_into_what_bars_them():
     assert (2, 0) not in routes.reached
 
 
-def test_a_learner_without_weights_solves_more_than_the_explorer_and_resets_lost_levels():
+def test_the_learner_scores_more_than_the_explorer_and_resets_lost_levels():
     keys = [f"train-{n}" for n in range(8)]
-    learnt = [played(key, lambda rng: Learner(rng, {}))[0] for key in keys]
-    explored = [played(key, PLAYERS["explorer"])[0] for key in keys]
+    learnt = [played(key, PLAYERS["learner"])[1] for key in keys]
+    explored = [played(key, PLAYERS["explorer"])[1] for key in keys]
     assert sum(learnt) > sum(explored)
     lost = Learner(Random(0), {})
     session = GridSession(make_game("train-2"), level_resets=True)
@@ -97,11 +108,13 @@ def test_every_frame_has_an_option_and_clicks_are_at_pieces():
     for key in ("train-2", "eval-3", CLICKED):
         session = GridSession(make_game(key), level_resets=True)
         seen, memory, rng = session.begin(), Experience(), Random(key)
+        graph = FrameGraph(rng, memory)
         memory.begin_level(seen.frame)
-        for _ in range(30):
-            found = [*options(seen, memory)]
+        for number in range(30):
+            graph.see(seen)
+            found = [*options(Situation(seen=seen, memory=memory, graph=graph, since_reset=number))]
             action, _ = rng.choice(found).actions[0]
-            assert action.number in seen.available_actions
+            assert action.number in (*seen.available_actions, RESET)
             assert all(math.isfinite(value) for one in found for value in one.features.values())
             attempt, level = memory.begin(seen.frame, action, None), seen.levels_completed
             seen = session.perform(action)
@@ -110,22 +123,23 @@ def test_every_frame_has_an_option_and_clicks_are_at_pieces():
             memory.learn(attempt, seen, solved=seen.levels_completed != level)
             if seen.levels_completed != level:
                 memory.begin_level(seen.frame)
+                graph.begin_level()
 
 
 def test_the_gradient_is_that_of_differences():
     rng = Random(3)
     rows = [[{name: rng.random() for name in rng.sample("abcd", 3)} for _ in range(4)] for _ in range(5)]
-    choices = [(Decision(row, rng.randrange(4), 0), rng.random()) for row in rows]
     weights = {name: rng.gauss(0, 1) for name in "abcd"}
-    returns = [value for _, value in choices]
-    mean = sum(returns) / 5
-    spread = math.sqrt(sum((one - mean) ** 2 for one in returns) / 5) + 1e-6
+    choices = [Choice(row, rng.randrange(4), [3 * rng.random() for _ in row], rng.gauss(0, 9)) for row in rows]
+    choices = [replace(one, share=option_shares(one.features, weights)[one.chosen]) for one in choices]
+    spread = pstdev([one.later for one in choices]) + 1
 
     def objective(at):
         total = 0.0
-        for decision, value in choices:
-            shares = option_shares(decision.options, at)
-            total += (value - mean) / spread * math.log(shares[decision.chosen])
+        for one in choices:
+            shares = option_shares(one.features, at)
+            total -= sum(share * cost for share, cost in zip(shares, one.regrets, strict=True)) / spread
+            total -= one.later / spread * shares[one.chosen] / one.share
             total -= 0.1 * sum(share * math.log(share) for share in shares)
         return total / len(choices)
 
@@ -135,11 +149,74 @@ def test_the_gradient_is_that_of_differences():
         assert slope[name] == pytest.approx((objective(up) - objective(down)) / 2e-5, abs=1e-6)
 
 
+def test_an_option_whose_share_has_moved_far_counts_no_more():
+    rows = [{"a": 1.0}, {"b": 1.0}]
+    far = [Choice(rows, 0, [0.0, 0.0], later=-5.0, share=0.3), Choice(rows, 0, [0.0, 0.0], later=5.0, share=0.7)]
+    assert not any(policy_gradient(far, {}, entropy=0.0).values())
+    near = [replace(one, share=0.5) for one in far[:1]]
+    assert policy_gradient(near, {}, entropy=0.0)["a"] > 0
+
+
+def test_later_regrets_stand_against_other_plays_of_the_level():
+    rows = [{"a": 1.0}]
+    plays = [
+        {("g", 0): [Choice(rows, 0, [0.0], later)], ("g", 1): [Choice(rows, 0, [0.0], 7.0)]} for later in (1.0, 3.0)
+    ]
+    assert [one.later for one in compared(plays)] == [-1.0, 1.0, 0.0, 0.0]
+
+
+def test_regrets_are_counted_by_the_true_rules():
+    game = make_game("train-2")
+    session = GridSession(game, level_resets=True)
+    session.begin()
+    known = distances(game.rules, game.levels[0], max_states=4000)
+    assert known[session.position] == game.optimum[0]
+    moves = [Option([(GridAction(number=number), None)], {}) for number in (1, 2, 3, 4)]
+    found = Regrets().of(session, Decision([*moves, Option([(GridAction(number=RESET), None)], {})], 0, None, 1.0))
+    best = game.solutions[0].actions[0].number
+    assert found[best - 1] == 0
+    assert all(0 <= one <= MAX_REGRET for one in found)
+    assert found[-1] == 1
+    far = Option([(GridAction(number=best), (9, 9)), (GridAction(number=best), None)], {})
+    assert Regrets().of(session, Decision([far], 0, (0, 0), 1.0)) == [0]
+
+
+def test_what_was_picked_up_is_remembered_as_used_and_what_was_left_as_skipped():
+    game = make_game("train-11")
+    assert game.mechanics[0] == "gems"
+    session, memory = GridSession(game, level_resets=True), Experience()
+    seen = session.begin()
+    memory.begin_level(seen.frame)
+    for number in (1, 2, 3, 4):  # shows the avatar, and takes back what a move did
+        attempt = memory.begin(seen.frame, GridAction(number=number), None)
+        seen = session.perform(attempt.action)
+        memory.learn(attempt, seen, solved=False)
+    session.perform(GridAction(number=RESET))
+    memory.begin_try()
+    seen = session.observe()
+    for action in game.solutions[0].actions:
+        attempt = memory.begin(seen.frame, GridAction(number=action.number), None)
+        seen = session.perform(attempt.action)
+        memory.learn(attempt, seen, solved=seen.levels_completed > 0)
+    assert seen.levels_completed == 1
+    kinds = {name: [one for one in memory.kinds.values() if getattr(one, name)] for name in ("used", "solved")}
+    assert len(kinds["used"]) == 1
+    assert all(one.changed >= 1 and not one.skipped for one in kinds["used"])
+    assert len(kinds["solved"]) == 1
+
+
+def test_squares_where_levels_were_lost_now_and_then_bar_no_way():
+    assert Counts(tried=2, lost=1).bars
+    assert Counts(tried=3, blocked=3).bars
+    assert not Counts(tried=3, lost=1).bars
+    assert not Counts().bars
+
+
 def test_equal_seeds_train_equal_weights_and_the_command_writes_them(tmp_path, capsys):
     steps = []
     first = train_learner(TINY, on_step=lambda step, solved: steps.append(step))
     assert first == train_learner(TINY)
-    assert first != train_learner(LearnerConfig(steps=2, games_per_step=2, games=3, seed=1))
+    assert first != train_learner(replace(TINY, seed=1))
     assert (steps, any(first.values())) == ([1, 2], True)
     with pytest.raises(SystemExit):
         train_command(["--out", str(tmp_path / "w.json"), "--steps", "0"])

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from wanderlust.environments.grids.avatar import Avatar, Kind, Lattice, Square
+from wanderlust.environments.grids.avatar import BOARD_ROWS, Avatar, Kind, Lattice, Square
 from wanderlust.environments.grids.cells import CLICK, FRAME, MOVES
 from wanderlust.environments.grids.drawing import Frame
 from wanderlust.environments.grids.game import GameState, GridAction, Observation
+
+BOARD = BOARD_ROWS * FRAME
+"""Pixels above the status rows."""
 
 
 @dataclass(slots=True)
@@ -24,11 +27,15 @@ class Counts:
     lost: int = 0
     here: int = 0
     """Tries in this level."""
+    used: int = 0
+    """Solved levels in whose last try it was touched, and changed something."""
+    skipped: int = 0
+    """Solved levels in whose last try one of it was left."""
 
     @property
     def bars(self) -> bool:
         """Whether no try has come through."""
-        return self.tried > 0 and (self.blocked == self.tried or self.lost > 0)
+        return self.tried > 0 and (self.blocked == self.tried or 2 * self.lost >= self.tried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,10 @@ class Experience:
         """Of clicks, by the colour of the pixel."""
         self.numbers: dict[int, Counts] = defaultdict(Counts)
         """Of actions, by their official number; `changed` counts frames."""
+        self.moves = Counts()
+        """Of moves: those that changed something else than the avatar's own square."""
+        self.status = Counts()
+        """Of moves: those that changed the status rows."""
         self.begin_level(None)
 
     def begin_level(self, frame: Frame | None) -> None:
@@ -63,6 +74,8 @@ class Experience:
         self.tries: dict[tuple[Frame, GridAction], int] = defaultdict(int)
         self.results: dict[tuple[Frame, GridAction], Frame] = {}
         self.last_click: GridAction | None = None
+        self.visits: dict[Frame, int] = defaultdict(int)
+        """How often an action was taken in a frame."""
         self._forget_squares()
         for counts in (*self.kinds.values(), *self.colors.values()):
             counts.here = 0
@@ -72,6 +85,18 @@ class Experience:
         self.visited: set[Square] = set()
         self.touched: dict[Square, int] = {}
         """The revision at which a square was last come to or run into."""
+        self.under: dict[Square, Kind] = {}
+        """What the avatar covers."""
+        self._used: set[Kind] = set()
+
+    def begin_try(self) -> None:
+        """The level begins again: what was touched is as it was."""
+        self.touched, self.under, self._used, self.last_click = {}, {}, set(), None
+
+    @property
+    def unrest(self) -> float:
+        """The share of moves that change something else, whatever they touch."""
+        return self.moves.changed / (self.moves.tried + 1)
 
     def square(self, frame: Frame) -> Square | None:
         """Where the avatar stands."""
@@ -81,6 +106,7 @@ class Experience:
     def begin(self, frame: Frame, action: GridAction, expected: Square | None) -> Attempt:
         """An action is taken."""
         self.tries[frame, action] += 1
+        self.visits[frame] += 1
         self.last_click = action if action.number == CLICK else None
         return Attempt(frame, action, self.square(frame), expected)
 
@@ -98,6 +124,7 @@ class Experience:
             one.solved += solved
         if solved:
             self._touch(attempt, solved=1)
+            self._learn_need(before)
             return False
         self.results[before, action] = seen.frame
         if action.number not in MOVES:
@@ -134,8 +161,19 @@ class Experience:
         here, there = attempt.square, self.square(after)
         if here is None or there is None or self.lattice is None:
             return
-        changed = differ_beside(attempt.frame, after, lattice=self.lattice, squares=(here, there))
+        before = attempt.frame
+        self.status.tried += 1
+        self.status.changed += before[BOARD:] != after[BOARD:]
+        if 2 * self.status.changed > self.status.tried:
+            before, after = before[:BOARD], after[:BOARD]
+        changed = differ_beside(before, after, lattice=self.lattice, squares=(here, there))
         self.revision += changed
+        self.moves.tried += 1
+        self.moves.changed += changed
+        if here != there:
+            self._learn_gone(after, here)
+            if (under := self.lattice.kind(before, there)) is not None:
+                self.under[there] = under
         self.touched[there] = self.revision
         self.visited.add(there)
         counts = self._touch(attempt)
@@ -146,6 +184,26 @@ class Experience:
             kind = self.lattice.kind(attempt.frame, (here[0] + x, here[1] + y))
             if kind is not None:
                 self.seen[here, attempt.action.number] = kind, there
+                if changed:
+                    self._used.add(kind)
+
+    def _learn_gone(self, frame: Frame, square: Square) -> None:
+        """Whether something is no longer where the avatar has stood."""
+        kind = self.under.pop(square, None)
+        if self.lattice is not None and kind is not None and self.lattice.kind(frame, square) != kind:
+            self.kinds[kind].changed += 1
+            self._used.add(kind)
+            self.revision += 1
+
+    def _learn_need(self, last: Frame) -> None:
+        """After a solved level: kinds that were used, and those of which a square was left alone."""
+        if self.lattice is None:
+            return
+        left = {kind for square, kind in self.lattice.kinds(last).items() if square not in self.touched}
+        for kind in self._used:
+            self.kinds[kind].used += 1
+        for kind in left & {*self.kinds}:
+            self.kinds[kind].skipped += 1
 
 
 def differ_beside(before: Frame, after: Frame, *, lattice: Lattice, squares: tuple[Square, ...]) -> bool:

@@ -87,13 +87,18 @@ class GridSession:
         return self.game.levels[self.number]
 
     @property
+    def position(self) -> State:
+        """The state of the level."""
+        return self._states[-1]
+
+    @property
     def open_actions(self) -> int:
         """Actions since the last solved level."""
         return self.actions - sum(self.level_actions)
 
-    def begin(self) -> Observation:
-        """Show the first level."""
-        self._enter(0)
+    def begin(self, first: int = 0) -> Observation:
+        """Show the first level, or another one to begin with, whose number counts from 0."""
+        self._enter(first)
         return self.observe()
 
     def perform(self, action: GridAction) -> Observation:

@@ -1,8 +1,10 @@
-"""Trains the weights of `learner` on games whose mechanics are those of `train`, by policy gradient (REINFORCE).
+"""Trains the weights of `learner` on games whose mechanics are those of `train`, by policy gradient.
 
 `python -m wanderlust.environments.grids.learner_training --out weights.json` makes the weights that the package ships.
-Equal seeds and settings give equal weights, to the digit. A solved level is worth half a point, and up to one more
-by its score; rewards are discounted by the action. Williams (1992), doi:10.1007/BF00992696.
+Equal seeds and settings give equal weights, to the digit. What is made small is the regret of a level: the actions
+beyond its shortest solution. How much of it an option brings at once is known by the true rules, for every option
+(`Regrets`; AggreVaTe, arXiv 1406.5979). What comes later is known for the option that was chosen, discounted by the
+action, and stands against other plays of the same level (REINFORCE, doi:10.1007/BF00992696).
 """
 
 from __future__ import annotations
@@ -22,99 +24,220 @@ from wanderlust.environments.grids.environment import MAX_ACTIONS_FACTOR, MIN_LE
 from wanderlust.environments.grids.game import GridSession
 from wanderlust.environments.grids.generation import LEVELS, GridGame, make_game
 from wanderlust.environments.grids.learner import Decision, Learner, option_shares
-from wanderlust.environments.grids.score import level_score
+from wanderlust.environments.grids.learner_options import Features
+from wanderlust.environments.grids.regret import Regrets
 
+SHORT_ACTIONS = 10
+"""Regrets of a level whose solution has as many count half."""
+MAX_CHANGE = 0.2
+"""Of an option's share, as far as plays with the old share count."""
 FIRST_GAME = 1000
 """Games before it are tasks of the split `train`, and stay for measuring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerConfig:
-    """Settings of a training: `LearnerConfig(steps=20)` for a quick look."""
+    """Settings of a training: `LearnerConfig(steps=5)` for a quick look."""
 
-    steps: int = 70
-    games_per_step: int = 24
-    games: int = 160
+    trainings: int = 3
+    """From zero, with other games and draws; the weights are their mean."""
+    steps: int = 30
+    """Of each training."""
+    games_per_step: int = 5
+    plays_per_game: int = 4
+    epochs: int = 3
+    """Steps of the optimiser on the same plays."""
+    games: int = 100
     """Different ones that are drawn from."""
     learning_rate: float = 0.05
     discount: float = 0.97
     """By the action."""
+    failure: float = 20.0
+    """Regret of a level that was not solved."""
     entropy: float = 0.01
     seed: int = 0
 
 
 OnStep = Callable[[int, float], None]
-"""Called with a step's number, and the share of the levels that its games have solved."""
+"""Called with a step's number, over all trainings, and the share of the levels that its plays have solved."""
 
 
 def train_learner(
-    config: LearnerConfig | None = None, *, on_step: OnStep = lambda step, solved: None
+    config: LearnerConfig | None = None,
+    *,
+    games: Sequence[GridGame] = (),
+    on_step: OnStep = lambda step, solved: None,
 ) -> dict[str, float]:
-    """Train weights from zero, and return them by the names of features."""
+    """Train weights, and return them by the names of features.
+
+    Args:
+        config: Settings.
+        games: What is played; games of `train` that are no tasks where there are none.
+        on_step: Called after each step.
+    """
     config = LearnerConfig() if config is None else config
-    games = [make_game(f"train-{FIRST_GAME + number}") for number in range(config.games)]
-    weights, means, squares = (
-        defaultdict[str, float](float),
-        defaultdict[str, float](float),
-        defaultdict[str, float](float),
+    course = _Course(
+        config, games or [make_game(f"train-{FIRST_GAME + number}") for number in range(config.games)], Regrets()
     )
-    for step in range(1, config.steps + 1):
-        plays = [_play(games, weights, config, key=f"{config.seed}/{step}/{n}") for n in range(config.games_per_step)]
-        slope = policy_gradient([one for play in plays for one in play.choices], weights, entropy=config.entropy)
-        for name, value in slope.items():  # Adam, whose means of names that were not met stay as they are
-            means[name] = 0.9 * means[name] + 0.1 * value
-            squares[name] = 0.98 * squares[name] + 0.02 * value**2
-            mean, square = means[name] / (1 - 0.9**step), squares[name] / (1 - 0.98**step)
-            weights[name] += config.learning_rate * mean / (math.sqrt(square) + 1e-8)
-        on_step(step, fmean(play.solved for play in plays))
-    return {name: round(value, 4) for name, value in sorted(weights.items())}
+    total = defaultdict[str, float](float)
+    for number in range(config.trainings):
+        for name, value in course.train(number, on_step).items():
+            total[name] += value / config.trainings
+    return {name: round(value, 4) for name, value in sorted(total.items())}
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What all trainings of a seed have in common."""
+
+    config: LearnerConfig
+    games: Sequence[GridGame]
+    regrets: Regrets
+
+    def train(self, number: int, on_step: OnStep) -> dict[str, float]:
+        """One training: the mean of the weights over the second half of its steps."""
+        config, adam, weights = self.config, Adam(self.config.learning_rate), defaultdict[str, float](float)
+        total = defaultdict[str, float](float)
+        for step in range(1, config.steps + 1):
+            plays = [
+                one
+                for drawn in range(config.games_per_step)
+                for one in self._plays(weights, key=f"learner/{config.seed}/{number}/{step}/{drawn}")
+            ]
+            choices = compared([play.choices for play in plays])
+            for _ in range(config.epochs):
+                adam.climb(weights, policy_gradient(choices, weights, entropy=config.entropy))
+            if 2 * step > config.steps:
+                for name, value in weights.items():
+                    total[name] += value / (config.steps - config.steps // 2)
+            on_step(number * config.steps + step, fmean(play.solved for play in plays))
+        return total
+
+    def _plays(self, weights: Mapping[str, float], *, key: str) -> list[Play]:
+        """Plays of a game that is drawn, from its first level in a third of the cases, and else from a later one."""
+        rng = Random(key)
+        game, first = rng.choice(self.games), rng.choice((0, 0, *range(LEVELS)))
+        players = [Random(f"{key}/{again}") for again in range(self.config.plays_per_game)]
+        return [_play(game, first, weights, config=self.config, regrets=self.regrets, rng=one) for one in players]
+
+
+class Adam:
+    """Steps along gradients (arXiv 1412.6980); the means of names that a gradient lacks stay as they are."""
+
+    def __init__(self, learning_rate: float):
+        self._rate, self._steps = learning_rate, 0
+        self._means, self._squares = defaultdict[str, float](float), defaultdict[str, float](float)
+
+    def climb(self, weights: dict[str, float], slope: Mapping[str, float]) -> None:
+        """Change the weights."""
+        self._steps += 1
+        for name, value in slope.items():
+            self._means[name] = 0.9 * self._means[name] + 0.1 * value
+            self._squares[name] = 0.98 * self._squares[name] + 0.02 * value**2
+            mean = self._means[name] / (1 - 0.9**self._steps)
+            square = self._squares[name] / (1 - 0.98**self._steps)
+            weights[name] += self._rate * mean / (math.sqrt(square) + 1e-8)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A decision with what its options cost."""
+
+    features: Sequence[Features]
+    chosen: int
+    regrets: Sequence[float]
+    """Of each option, by the true rules."""
+    later: float = 0.0
+    """Discounted regrets of the later choices in the level; then its difference to their mean."""
+    share: float = 1.0
+    """With which the option was drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """One play of a game: each choice with what came after it, and the share of the levels that were solved."""
+    """One play of a game: its choices, and the share of the levels that were solved."""
 
-    choices: Sequence[tuple[Decision, float]]
+    choices: Mapping[tuple[str, int], Sequence[Choice]]
+    """By game and level."""
     solved: float
 
 
-def _play(games: Sequence[GridGame], weights: Mapping[str, float], config: LearnerConfig, *, key: str) -> Play:
-    """A game that is drawn, from its first level in a third of the plays, and else from a later one."""
-    rng = Random(f"learner/{key}")
-    game, first = rng.choice(games), rng.choice((0, 0, *range(LEVELS)))
-    game = replace(game, levels=game.levels[first:], solutions=game.solutions[first:])
-    session, decisions, rewards = GridSession(game, level_resets=True), list[Decision](), list[float]()
-    player, seen = Learner(rng, weights, temperature=1.0, decisions=decisions), session.begin()
-    while len(session.level_actions) < len(game.levels):
-        solved, least = len(session.level_actions), game.optimum[session.number]
-        if session.open_actions >= max(MIN_LEVEL_ACTIONS, MAX_ACTIONS_FACTOR * least):
+def _play(
+    game: GridGame, first: int, weights: Mapping[str, float], *, config: LearnerConfig, regrets: Regrets, rng: Random
+) -> Play:
+    """A play from a level on."""
+    session, decisions = GridSession(game, level_resets=True), list[Decision]()
+    player, seen = Learner(rng, weights, temperature=1.0, decisions=decisions), session.begin(first)
+    choices, level = dict[tuple[str, int], list[Choice]](), list[tuple[int, Choice]]()
+    while (solved := len(session.level_actions)) < LEVELS - first:
+        number, least, known = session.number, game.optimum[session.number], len(decisions)
+        failed = session.open_actions >= max(MIN_LEVEL_ACTIONS, MAX_ACTIONS_FACTOR * least)
+        if not failed:
+            action = player.choose(seen)
+            if len(decisions) > known:
+                costs = regrets.of(session, decisions[-1])
+                level.append((session.open_actions, _choice(decisions[-1], costs, least)))
+            seen = session.perform(action)
+        if failed or len(session.level_actions) > solved:
+            end = config.failure if failed else 0.0
+            choices[game.key, number] = _with_later(level, discount=config.discount, end=end)
+            level.clear()
+        if failed:
             break
-        seen = session.perform(player.choose(seen))
-        done = len(session.level_actions) > solved
-        rewards.append(0.5 + min(1.0, level_score(session.level_actions[-1], least) / 100) if done else 0.0)
-    returns, following = list[float](), 0.0
-    for reward in reversed(rewards):
-        following = reward + config.discount * following
-        returns.append(following)
-    returns.reverse()
-    return Play([(one, returns[one.action]) for one in decisions], len(session.level_actions) / len(game.levels))
+    return Play(choices, len(session.level_actions) / (LEVELS - first))
 
 
-def policy_gradient(
-    choices: Sequence[tuple[Decision, float]], weights: Mapping[str, float], *, entropy: float
-) -> dict[str, float]:
-    """The gradient of the mean of log-probability times standardised return, and of the entropy of the choices."""
-    returns = [value for _, value in choices]
-    mean, spread = fmean(returns), pstdev(returns) + 1e-6
+def _choice(decision: Decision, costs: Sequence[float], least: int) -> Choice:
+    scale = SHORT_ACTIONS / (SHORT_ACTIONS + least)
+    features = [{name: value for name, value in one.features.items() if value} for one in decision.options]
+    return Choice(features, decision.chosen, [scale * one for one in costs], share=decision.share)
+
+
+def _with_later(level: Sequence[tuple[int, Choice]], *, discount: float, end: float) -> list[Choice]:
+    """The choices of a level, from the last to the first, with the regrets that came after each."""
+    found, later, next_at = list[Choice](), end, level[-1][0] + 1 if level else 0
+    for at, choice in reversed(level):
+        later *= discount ** (next_at - at)
+        found.append(replace(choice, later=later))
+        later, next_at = later + choice.regrets[choice.chosen], at
+    return found
+
+
+def compared(plays: Sequence[Mapping[tuple[str, int], Sequence[Choice]]]) -> list[Choice]:
+    """The choices of several plays, whose later regrets stand against the mean of all plays of the same level."""
+    levels = defaultdict[tuple[str, int], list[Choice]](list)
+    for play in plays:
+        for level, choices in play.items():
+            levels[level] += choices
+    found = list[Choice]()
+    for choices in levels.values():
+        mean = fmean(one.later for one in choices) if choices else 0.0
+        found += [replace(one, later=one.later - mean) for one in choices]
+    return found
+
+
+def policy_gradient(choices: Sequence[Choice], weights: Mapping[str, float], *, entropy: float) -> dict[str, float]:
+    """The gradient of what is expected: fewer regrets, and the entropy of the choices.
+
+    Regrets of a choice itself are known for every option, so that their expectation is exact. What comes later is known
+    for the option that was chosen; it is left out where the option's share has moved too far (PPO, arXiv 1707.06347).
+    """
+    spread = pstdev([one.later for one in choices]) + 1.0
     slope = defaultdict[str, float](float)
-    for decision, value in choices:
-        shares, advantage = option_shares(decision.options, weights), (value - mean) / spread
+    for one in choices:
+        shares = option_shares(one.features, weights)
+        ratio, later = shares[one.chosen] / one.share, one.later / spread
+        if (ratio < 1 - MAX_CHANGE and later > 0) or (ratio > 1 + MAX_CHANGE and later < 0):
+            ratio = 0.0
+        expected = sum(share * cost for share, cost in zip(shares, one.regrets, strict=True))
         doubt = -sum(share * math.log(share) for share in shares if share > 0)
-        for number, (features, share) in enumerate(zip(decision.options, shares, strict=True)):
-            push = ((number == decision.chosen) - share) * advantage
+        for number, (features, share) in enumerate(zip(one.features, shares, strict=True)):
+            push = share * (expected - one.regrets[number]) / spread
+            push -= ((number == one.chosen) - share) * later * ratio
             push -= entropy * share * (math.log(share) + doubt) if share > 0 else 0.0
+            push /= len(choices)
             for name, amount in features.items():
-                slope[name] += push * amount / len(choices)
+                slope[name] += push * amount
     return slope
 
 
@@ -122,14 +245,14 @@ def main(words: list[str]) -> int:
     """Train and write the weights; progress goes to stderr."""
     default, parser = LearnerConfig(), ArgumentParser(prog="python -m wanderlust.environments.grids.learner_training")
     parser.add_argument("--out", type=Path, required=True, help="file of the weights")
-    parser.add_argument("--steps", type=int, default=default.steps)
+    parser.add_argument("--steps", type=int, default=default.steps, help="of each training")
     parser.add_argument("--seed", type=int, default=default.seed)
     told = parser.parse_args(words)
     if told.steps < 1:
         parser.error("--steps is 1 or more")
 
     def report(step: int, solved: float) -> None:
-        sys.stderr.write(f"step {step} of {told.steps}: {100 * solved:.0f}% of the levels solved\n")
+        sys.stderr.write(f"step {step} of {default.trainings * told.steps}: {100 * solved:.0f}% of the levels solved\n")
 
     weights = train_learner(LearnerConfig(steps=told.steps, seed=told.seed), on_step=report)
     told.out.write_text(json.dumps(weights, indent=0) + "\n", encoding="utf-8")

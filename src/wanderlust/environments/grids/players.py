@@ -7,17 +7,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from wanderlust.environments.grids.cells import CLICK, FRAME, MOVES, RESET, UNDO
+from wanderlust.environments.grids.cells import CLICK, FRAME, RESET
 from wanderlust.environments.grids.drawing import STATUS_ROWS, Frame
 from wanderlust.environments.grids.experience import Attempt, Experience
+from wanderlust.environments.grids.frontier import FrameGraph, all_actions
 from wanderlust.environments.grids.game import GameState, GridAction, Observation
 from wanderlust.environments.grids.learner import Learner
-from wanderlust.environments.grids.view import blobs
-
-MAX_CLICK_PIXELS = 1200
-"""Larger pieces are ground, and are clicked last."""
-MIN_TRIES = 3
-"""After so many without an effect, the explorer leaves clicks at a colour for last."""
 
 
 class GridPlayer(Protocol):
@@ -26,19 +21,6 @@ class GridPlayer(Protocol):
     def choose(self, seen: Observation) -> GridAction:
         """The next action, after this observation."""
         ...
-
-
-def click_targets(frame: Frame) -> list[GridAction]:
-    """A click in the middle of each piece of one colour, the smaller ones first."""
-    found = sorted(blobs(frame), key=lambda one: (one.pixels > MAX_CLICK_PIXELS, one.pixels, one.y, one.x))
-    points = dict.fromkeys((one.x + one.width // 2, one.y + one.height // 2) for one in found)
-    return [GridAction(number=CLICK, x=x, y=y) for x, y in points]
-
-
-def options(seen: Observation) -> list[GridAction]:
-    """Simple actions, then clicks at pieces; no reset, and nothing taken back."""
-    simple = [GridAction(number=n) for n in seen.available_actions if n not in (CLICK, UNDO)]
-    return simple + (click_targets(seen.frame) if CLICK in seen.available_actions else [])
 
 
 class RandomPlayer:
@@ -83,7 +65,7 @@ class ChangeLearner:
         if seen.state is not GameState.NOT_FINISHED:
             self._last = None
             return GridAction(number=RESET)
-        actions = options(seen)
+        actions = all_actions(seen)
         weights = [self._weight(seen.frame, action) for action in actions]
         (action,) = self._rng.choices(actions, weights)
         self._tried[without_status(seen.frame), action] += 1
@@ -108,9 +90,8 @@ class GraphExplorer:
     """
 
     def __init__(self, rng: Random):
-        self._rng, self._memory = rng, Experience()
-        self._edges: dict[Frame, dict[GridAction, Frame]] = {}
-        self._options: dict[Frame, list[GridAction]] = {}
+        self._memory = Experience()
+        self._graph = FrameGraph(rng, self._memory)
         self._attempt: Attempt | None = None
         self._plan: deque[GridAction] = deque()
         self._level = -1
@@ -118,7 +99,7 @@ class GraphExplorer:
     @property
     def edges(self) -> dict[Frame, dict[GridAction, Frame]]:
         """The graph of the current level: what each action made of each frame."""
-        return self._edges
+        return self._graph.edges
 
     def choose(self, seen: Observation) -> GridAction:
         """The next action of the way to the nearest frame that has one left."""
@@ -126,71 +107,24 @@ class GraphExplorer:
         if self._attempt is not None:
             self._memory.learn(self._attempt, seen, solved=solved)
             if not solved:
-                self._edges[self._attempt.frame][self._attempt.action] = seen.frame
+                self._graph.learn(self._attempt.frame, self._attempt.action, seen.frame)
         if solved:
-            self._level, self._edges, self._options = seen.levels_completed, {}, {}
+            self._level = seen.levels_completed
+            self._graph.begin_level()
             self._memory.begin_level(seen.frame)
             self._plan.clear()
         if seen.state is not GameState.NOT_FINISHED:
             self._attempt = None
             self._plan.clear()
             return GridAction(number=RESET)
-        self._see(seen)
-        if not self._plan:
-            self._plan = deque(self._path(seen.frame))
+        if (square := self._memory.square(seen.frame)) is not None:
+            self._memory.visited.add(square)
+        self._graph.see(seen)
+        if not self._plan and (way := self._graph.way(seen.frame)) is not None:
+            self._plan.extend(way.actions)
         action = self._plan.popleft() if self._plan else GridAction(number=RESET)
         self._attempt = self._memory.begin(seen.frame, action, None) if action.number != RESET else None
         return action
-
-    def _see(self, seen: Observation) -> None:
-        if (square := self._memory.square(seen.frame)) is not None:
-            self._memory.visited.add(square)
-        if seen.frame not in self._options:
-            found = options(seen)
-            self._rng.shuffle(found)
-            self._options[seen.frame], self._edges[seen.frame] = found, {}
-
-    def _path(self, start: Frame) -> list[GridAction]:
-        """Known actions to the nearest frame that has the least predictable action left, and that one; else none."""
-        came: dict[Frame, tuple[Frame, GridAction] | None] = {start: None}
-        frontier, best = deque([start]), dict[int, tuple[Frame, GridAction]]()
-        while frontier and 0 not in best:
-            frame = frontier.popleft()
-            for action in self._options.get(frame, ()):
-                if action not in self._edges[frame]:
-                    best.setdefault(self._predictable(frame, action), (frame, action))
-            for action, following in self._edges.get(frame, {}).items():
-                if following not in came and following in self._options:
-                    came[following] = (frame, action)
-                    frontier.append(following)
-        if not best:
-            return []
-        frame, action = best[min(best)]
-        return [*_walk(came, frame), action]
-
-    def _predictable(self, frame: Frame, action: GridAction) -> int:
-        """0 where nobody knows what an action does; 1 where it leads to a square that was visited; 2 to nothing."""
-        memory, square = self._memory, self._memory.square(frame)
-        if action.number not in MOVES:
-            color = frame[action.y * FRAME + action.x]
-            about = memory.colors[color] if action.number == CLICK else memory.numbers[action.number]
-            return 2 if about.tried >= MIN_TRIES and not about.changed else 0
-        if square is None or memory.lattice is None:
-            return 0
-        x, y = memory.avatar.direction(action.number)
-        beside = square[0] + x, square[1] + y
-        kind = memory.lattice.kind(frame, beside)
-        if kind is None or memory.kinds[kind].bars:
-            return 2
-        return int(beside in memory.visited)
-
-
-def _walk(came: dict[Frame, tuple[Frame, GridAction] | None], frame: Frame) -> list[GridAction]:
-    out = []
-    while (step := came[frame]) is not None:
-        frame, action = step
-        out.append(action)
-    return out[::-1]
 
 
 PLAYERS: dict[str, Callable[[Random], GridPlayer]] = {

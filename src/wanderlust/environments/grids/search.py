@@ -65,3 +65,30 @@ def _path(came: dict[State, tuple[State, Action] | None], state: State) -> tuple
         state, action = step
         out.append(action)
     return tuple(reversed(out))
+
+
+def distances(rules: Rules, level: Level, *, max_states: int) -> dict[State, int]:
+    """The actions of a shortest solution from each state that can still be solved, of the first `max_states` states."""
+    first, candidates, turn = rules.begin(level), rules.candidates(level), GridTurn(level, rules.hooks(level))
+    before: dict[State, list[State]] = {first: []}
+    states, edge = [first], []
+    for state in states:
+        if len(states) >= max_states:
+            break
+        for action in candidates:
+            following, outcome = rules.advance(turn, state, action)
+            if outcome is SOLVED:
+                edge.append(state)
+            elif outcome is not LOST:
+                if following not in before:
+                    before[following] = []
+                    states.append(following)
+                before[following].append(state)
+    found: dict[State, int] = {}
+    length = 0
+    while edge:
+        length += 1
+        new = [state for state in dict.fromkeys(edge) if state not in found]
+        found.update(dict.fromkeys(new, length))
+        edge = [state for one in new for state in before[one]]
+    return found

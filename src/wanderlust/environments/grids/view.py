@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 from wanderlust.environments.grids.cells import FRAME
@@ -32,30 +34,37 @@ class Blob(NamedTuple):
 
 def blobs(frame: Frame) -> list[Blob]:
     """All connected pieces of one colour, by sides, from the top left one on."""
+    rows = [frame[start : start + FRAME] for start in range(0, FRAME * FRAME, FRAME)]
     parent: list[int] = []
-    runs: list[tuple[int, int, int, int]] = []
+    strips: list[tuple[int, int, int, int, int]] = []
     above: list[int] = []
-    for y in range(FRAME):
-        row, here = frame[y * FRAME : (y + 1) * FRAME], list[int]()
-        for start, end in _runs(row):
-            number = len(runs)
+    top = 0
+    for row, alike in groupby(rows):  # rows that look alike are one strip of runs
+        bottom, here = top + len([*alike]), list[int]()
+        for color, start, end in _runs(row):
+            number = len(strips)
             parent.append(number)
-            runs.append((row[start], y, start, end))
+            strips.append((color, start, end, top, bottom))
             here.append(number)
             for other in above:
-                color, _, first, last = runs[other]
-                if color == row[start] and first < end and start < last:
+                known, first, last, _, _ = strips[other]
+                if first >= end:
+                    break
+                if known == color and start < last:
                     parent[_root(parent, number)] = _root(parent, other)
-        above = here
-    return _joined(runs, [_root(parent, number) for number in range(len(runs))])
+        above, top = here, bottom
+    return _joined(strips, [_root(parent, number) for number in range(len(strips))])
 
 
-def _runs(row: bytes) -> Iterator[tuple[int, int]]:
-    start = 0
-    for x in range(1, FRAME + 1):
-        if x == FRAME or row[x] != row[start]:
-            yield start, x
-            start = x
+@lru_cache(maxsize=4096)
+def _runs(row: bytes) -> tuple[tuple[int, int, int], ...]:
+    """Stretches of one colour in a row: colour, start and end."""
+    found, start = [], 0
+    for color, alike in groupby(row):
+        end = start + len([*alike])
+        found.append((color, start, end))
+        start = end
+    return tuple(found)
 
 
 def _root(parent: list[int], number: int) -> int:
@@ -65,12 +74,17 @@ def _root(parent: list[int], number: int) -> int:
     return number
 
 
-def _joined(runs: Sequence[tuple[int, int, int, int]], roots: Sequence[int]) -> list[Blob]:
+def _joined(strips: Sequence[tuple[int, int, int, int, int]], roots: Sequence[int]) -> list[Blob]:
     boxes: dict[int, list[int]] = {}
-    for (color, y, start, end), root in zip(runs, roots, strict=True):
-        box = boxes.setdefault(root, [color, start, y, end, y + 1, 0])
-        box[1], box[3], box[4] = min(box[1], start), max(box[3], end), max(box[4], y + 1)
-        box[5] += end - start
+    for (color, start, end, top, bottom), root in zip(strips, roots, strict=True):
+        box = boxes.get(root)
+        if box is None:
+            boxes[root] = [color, start, top, end, bottom, (end - start) * (bottom - top)]
+            continue
+        box[1] = min(box[1], start)
+        box[3] = max(box[3], end)
+        box[4] = bottom
+        box[5] += (end - start) * (bottom - top)
     return sorted(
         (Blob(color, x, y, right - x, bottom - y, pixels) for color, x, y, right, bottom, pixels in boxes.values()),
         key=lambda one: (one.y, one.x),
