@@ -100,18 +100,23 @@ def wrong_day(s: FamilyBuilder) -> None:
 @family(
     "ambiguity",
     asks="Cancel an order that has been delivered already; if that cannot be, say why, and what it cost.",
-    hard="It cannot be done: one must look, say why, and cancel nothing else, though a like order could be.",
+    hard="It cannot be done: one must look, say why, and cancel nothing else, though a like order could be. Above level 1 "
+    "the order has to be found.",
 )
 def too_late(s: FamilyBuilder) -> None:
     """An order that cannot be cancelled any more."""
     product = s.rng.choice([*s.shop.products.values()])
     items = s.rng.sample([*product.variants], min(len(product.variants), 1 + s.decoys))
+    is_numbered = s.steps == 1
+    if not is_numbered:  # what is described has been ordered once
+        for order in [one for one in s.shop.orders.values() if items[0] in one.order_items]:
+            del s.shop.orders[order.order_id]
     gone = builder.plant_order(s, product, items[0], status="delivered", days=s.rng.uniform(4, 12))
     for item in items[1:]:
         builder.plant_order(s, product, item, status=s.rng.choice(("processed", "shipped")), days=s.rng.uniform(0.5, 2))
     colour = str(product.variants[items[0]].options["colour"])
     request = s.asks(
-        "[Cancel|Please cancel] my order {number}, the {what} in {colour}. "
+        f"[Cancel|Please cancel] my order {'{number}, ' if is_numbered else 'of '}the {{what}} in {{colour}}. "
         "[Tell me whether it worked; if not, why, and what I paid.|Did it work? If not, why, and what did I pay?]",
         number=gone.order_id,
         what=product.name,
