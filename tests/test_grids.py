@@ -252,6 +252,21 @@ def test_unread_answers_count_as_actions_and_end_the_game():
     assert (score.reward, score.metrics["unread"], score.metrics["actions"]) == (0.0, 40.0, 40.0)
 
 
+def test_actions_that_lead_to_new_frames_can_be_paid_for():
+    task = next(iter(Grids().tasks("train")))
+    standing = Scripted(lambda messages, rng: "act")
+    still, explores = (
+        played(Grids(levels=1, exploration=0.5), task, one).trajectory.score
+        for one in (standing, Grids().players["explorer"]())
+    )
+    assert still.parts["explored"] < 0.1 < explores.parts["explored"] <= 1
+    assert still.reward == pytest.approx(0.5 * still.parts["explored"])
+    plain = played(Grids(levels=1), task, standing).trajectory.score
+    assert (plain.reward, plain.metrics["explored"]) == (0.0, still.parts["explored"])
+    with pytest.raises(UsageError, match="a weight is a number of at least 0"):
+        Grids(exploration=-1.0)
+
+
 @pytest.mark.parametrize("name", PLAYERS)
 def test_players_play_by_frames_and_play_the_same_again(name):
     env = Grids(levels=2)

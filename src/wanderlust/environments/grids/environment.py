@@ -7,6 +7,8 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
+from hashlib import blake2b
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol, Self
@@ -23,7 +25,7 @@ from wanderlust.environments.grids.score import game_score
 from wanderlust.environments.grids.view import describe, describe_change
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
-from wanderlust.rubrics.rubric import RewardResult, Rubric, metric
+from wanderlust.rubrics.rubric import Reward, RewardResult, Rubric, metric
 from wanderlust.tasks.private import read_secret
 from wanderlust.types import IMAGE_MARK, Completion, Message, Policy, Task, Tool, assistant, system, user
 
@@ -92,6 +94,11 @@ def unread(state: Mapping[str, Any]) -> float:
     return float(state["unread"])
 
 
+def explored(state: Mapping[str, Any]) -> float:
+    """The share of the actions that led to a frame that the game had not shown before."""
+    return int(state.get("new_frames", 0)) / max(1, int(state["actions"]))
+
+
 class PlayedGame(Protocol):
     """A game as an episode plays it, in this process or in another one."""
 
@@ -154,6 +161,7 @@ async def play_game(
     state, levels, answers = episode.state, len(baseline), iter(opening)
     state.update(levels=levels, unread=0, baseline=list(baseline), level_actions=[], actions=0, score=0.0)
     seen = await game.begin()
+    frames = {blake2b(seen.frame, digest_size=8).digest()}
     rules = rules_text(seen.available_actions, levels)
     head: tuple[Message, ...] = (system(rules),)
     observation = screen_message(seen, f"level 1; {describe(seen.frame)}", view)
@@ -171,10 +179,12 @@ async def play_game(
             if seen.state is GameState.GAME_OVER and action.number != RESET:
                 game.waste()
             seen = await game.perform(action)
+            frames.add(blake2b(seen.frame, digest_size=8).digest())
             observation = screen_message(seen, answer_text(before, seen), view)
     finally:
         done = game.level_actions[:levels]
         state.update(level_actions=done, actions=game.actions, score=game_score(done, baseline))
+        state["new_frames"] = len(frames) - 1
 
 
 def _over(game: PlayedGame, baseline: Sequence[int]) -> bool:
@@ -224,6 +234,7 @@ class Grids(Environment):
         baselines: A run of people's first plays, or a JSON file of such baselines; the shortest solutions stand in
             where it has none.
         learner: A file of weights for the player `learner`, in the place of those in this package.
+        exploration: Weight of `explored` in the reward, for training: the share of the actions that led to a new frame.
 
     Example:
         >>> env = Grids()
@@ -233,7 +244,7 @@ class Grids(Environment):
     """
 
     limits = Limits(max_turns=2000)
-    rubric = Rubric(score, metric(completion), metric(actions), metric(unread))
+    rubric = Rubric(score, metric(completion), metric(actions), metric(unread), metric(explored))
     group_by = "mechanics"
 
     def __init__(
@@ -245,12 +256,18 @@ class Grids(Environment):
         games: int = 0,
         baselines: str = "",
         learner: str = "",
+        exploration: float = 0.0,
     ):
         if not 1 <= levels <= LEVELS:
             raise UsageError(f"levels={levels}: a game has 1 to {LEVELS}")
         if view not in VIEWS:
             raise UsageError(f"there is no view {view!r}: one of {', '.join(VIEWS)}")
+        if not 0 <= exploration < inf:
+            raise UsageError(f"exploration={exploration}: a weight is a number of at least 0")
         self.levels, self.view, self.games = levels, view, games
+        if exploration:
+            bonus = Reward(explored, weight=exploration)
+            self.rubric = Rubric(score, metric(completion), metric(actions), metric(unread), bonus)
         self._secret = read_secret(Path(secret)) if secret else ""
         self._human = read_baselines(Path(baselines)) if baselines else {}
         self.opening: tuple[str, ...] = ()

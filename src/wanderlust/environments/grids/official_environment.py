@@ -9,7 +9,7 @@ from random import Random
 
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.grids.cells import FRAME
-from wanderlust.environments.grids.environment import VIEWS, actions, completion, play_game, score, unread
+from wanderlust.environments.grids.environment import VIEWS, actions, completion, explored, play_game, score, unread
 from wanderlust.environments.grids.official_folder import GameFiles, find_games
 from wanderlust.environments.grids.official_process import OfficialProcess
 from wanderlust.errors import UsageError
@@ -39,7 +39,7 @@ class OfficialGames(Environment):
     """
 
     limits = Limits(max_turns=5000)
-    rubric = Rubric(score, metric(completion), metric(actions), metric(unread))
+    rubric = Rubric(score, metric(completion), metric(actions), metric(unread), metric(explored))
     group_by = "game"
     players: Mapping[str, Callable[[], Policy]] = {"random": partial(Scripted, draw_action)}
 

@@ -100,8 +100,8 @@ def wrong_day(s: FamilyBuilder) -> None:
 @family(
     "ambiguity",
     asks="Cancel an order that has been delivered already; if that cannot be, say why, and what it cost.",
-    hard="It cannot be done: one must look, say why, and cancel nothing else, though a like order could be. Above level 1 "
-    "the order has to be found.",
+    hard="It cannot be done: one must look, say why, and cancel nothing else, though a like order could be. Above "
+    "level 1 the order has to be found.",
 )
 def too_late(s: FamilyBuilder) -> None:
     """An order that cannot be cancelled any more."""
