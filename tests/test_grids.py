@@ -263,8 +263,9 @@ def test_actions_that_lead_to_new_frames_can_be_paid_for():
     assert still.reward == pytest.approx(0.5 * still.parts["explored"])
     plain = played(Grids(levels=1), task, standing).trajectory.score
     assert (plain.reward, plain.metrics["explored"]) == (0.0, still.parts["explored"])
-    with pytest.raises(UsageError, match="a weight is a number of at least 0"):
-        Grids(exploration=-1.0)
+    for wrong in (-1.0, "much"):
+        with pytest.raises(UsageError, match="a weight is a number of at least 0"):
+            Grids(exploration=wrong)
 
 
 @pytest.mark.parametrize("name", PLAYERS)

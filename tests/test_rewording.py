@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from test_world_write import SEARCH
 from wanderlust.cli.main import main
 from wanderlust.environments.assistant_life import AssistantLife, scenario_of
 from wanderlust.errors import PolicyFailure, UsageError
@@ -18,16 +19,8 @@ from wanderlust.worlds.life.rewording import fault_of, in_words, read_book, text
 
 TEXT = "Dear Ana,\n\nthe meeting with Bela is on Friday, 3 May at 14:00."
 STORY = {
-    "name": "who-mailed",
-    "capability": "search",
-    "asks": "Say what somebody mailed.",
-    "hard": "Others mailed as well.",
-    "people": {"who": "neighbour"},
-    "words": {"dish": ["lentil soup", "plum cake"]},
+    **SEARCH,
     "before": [{"mail": "who", "subject": "Saturday", "text": "On Saturday I will bring {dish}.", "days_ago": 2}],
-    "decoys": [{"mail": "other", "subject": "Saturday", "text": "I will bring cold tea.", "days_ago": 2}],
-    "request": "{who} has mailed me what they bring on Saturday. What is it?",
-    "then": [{"report": "It is {dish}.", "says": [{"ways": ["{dish}"], "not": ["cold tea"]}]}],
 }
 
 

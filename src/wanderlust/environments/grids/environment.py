@@ -262,8 +262,8 @@ class Grids(Environment):
             raise UsageError(f"levels={levels}: a game has 1 to {LEVELS}")
         if view not in VIEWS:
             raise UsageError(f"there is no view {view!r}: one of {', '.join(VIEWS)}")
-        if not 0 <= exploration < inf:
-            raise UsageError(f"exploration={exploration}: a weight is a number of at least 0")
+        if not isinstance(exploration, int | float) or not 0 <= exploration < inf:
+            raise UsageError(f"exploration={exploration!r}: a weight is a number of at least 0")
         self.levels, self.view, self.games = levels, view, games
         if exploration:
             bonus = Reward(explored, weight=exploration)
