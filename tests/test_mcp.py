@@ -40,7 +40,10 @@ async def call(tools, name, limits=None, **arguments):
 
 @pytest.fixture(scope="session")
 def everything():
-    """The npm reference server, installed once from tests/servers/package-lock.json."""
+    """The npm reference server, installed once from tests/servers/package-lock.json.
+
+    Its tests are one group: `npm ci` of a second process would delete the packages that the first one is running.
+    """
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed, and the reference server 'everything' is an npm package")
     if not EVERYTHING.exists():
@@ -79,6 +82,7 @@ def test_the_git_server(tmp_path):
     assert "new.txt" in done.text
 
 
+@pytest.mark.xdist_group("npm")
 def test_the_reference_server(everything):
     async def work():
         async with everything.open() as tools:
@@ -99,6 +103,7 @@ def test_the_reference_server(everything):
     assert (after.outcome, "3" in after.text) == (CallOutcome.DONE, True)
 
 
+@pytest.mark.xdist_group("npm")
 def test_the_reference_server_over_http(everything):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -109,8 +114,11 @@ def test_the_reference_server_over_http(everything):
         stderr=subprocess.PIPE,
         text=True,
     ) as server:
-        while "listening" not in (line := server.stderr.readline()):
-            assert line, "the server ended before it listened"
+        said = ""
+        while "listening" not in said:
+            line = server.stderr.readline()
+            assert line, f"the server ended before it listened: {said}"
+            said += line
 
         async def work():
             async with McpServer(f"http://127.0.0.1:{port}/mcp").open() as tools:
