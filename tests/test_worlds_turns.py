@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -20,15 +21,22 @@ from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.tools.function import ToolError
 from wanderlust.types import Status, ToolCall, assistant
+from wanderlust.worlds.apps.apartments import Apartment, Apartments
+from wanderlust.worlds.apps.calendar import Calendar
+from wanderlust.worlds.apps.city import City
 from wanderlust.worlds.apps.mail import Mail
+from wanderlust.worlds.apps.messages import Conversation, Messages
+from wanderlust.worlds.apps.messages_v1 import MessagesV1
+from wanderlust.worlds.apps.shopping import Shopping
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.replay import replay_log, restore, snapshot
 from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
 from wanderlust.worlds.verification.online import TurnGate
 from wanderlust.worlds.verification.oracle import Oracle
 from wanderlust.worlds.verification.verify import verify
+from wanderlust.worlds.wrap.distractions import Distraction
 from wanderlust.worlds.wrap.noise import (
-    Distraction,
+    with_described_tools,
     with_distractions,
     with_failing_calls,
     with_noise,
@@ -219,6 +227,45 @@ def test_distractors_come_at_the_rate_asked_for_and_change_nothing():
     assert {e.app for e in mine.events[len(LUNCH.events) :]} == {"Notes"}
     with pytest.raises(UsageError, match="nothing in 'bare' to make them of"):
         with_distractions(Scenario(id="bare", apps=(NOTES,)), 3)
+
+
+def test_tools_are_described_in_other_words_at_the_share_asked_for():
+    plain = {tool.name: tool.description for tool in agent_tools(LUNCH.world())}
+    texts = with_described_tools(LUNCH, seed=4).descriptions
+    assert texts == with_described_tools(LUNCH, seed=4).descriptions != with_described_tools(LUNCH, seed=5).descriptions
+    shown = {tool.name: tool.description for tool in agent_tools(LUNCH.world(), descriptions=texts)}
+    assert shown.keys() == plain.keys()
+    assert [name for name in plain if shown[name] == plain[name]] == []
+    assert shown["Emails__send_email"].endswith("dispatch a mail.")
+    half = with_described_tools(LUNCH, 0.5, seed=1).descriptions
+    assert 0.3 < len(half) / len(plain) < 0.7
+
+
+def test_every_app_distracts_and_leaves_alone_whom_the_task_is_about():
+    chats = Messages(
+        "Chats",
+        names={"1": "Ana", "2": "Ben"},
+        conversations={
+            "a": Conversation(conversation_id="a", participant_ids=("me", "1")),
+            "b": Conversation(conversation_id="b", participant_ids=("me", "2")),
+        },
+    )
+    flat = {"name": "Attic", "location": "Town", "zip_code": "1", "price": 500.0, "square_footage": 300}
+    homes = Apartments(
+        "Homes", apartments={"x": Apartment(apartment_id="x", bedrooms=1, bathrooms=1, property_type="Flat", **flat)}
+    )
+    apps = [Mail("Mail"), chats, MessagesV1("Old"), Calendar("Days"), Shopping("Shop"), homes, City("City"), NOTES]
+    with capture(*apps) as story:
+        story.agent(chats).send_message(user_id="1", content="Hello")
+    scenario = with_distractions(Scenario(id="all", apps=apps, events=story.events, duration=3600), 20)
+    seen = Counter(one.app for one in scenario.events[1:])
+    assert seen.keys() == {"Mail", "Chats", "Days", "Shop", "Homes", "City"}
+    assert min(seen.values()) > 0.6 * max(seen.values())
+    again = with_distractions(scenario, 5, seed=1)
+    world = play_oracle(again)
+    assert [line.error for line in world.log if line.error] == []
+    assert {one.args["sender_id"] for one in again.events[1:] if one.app == "Chats"} == {"2"}
+    assert min(one.price for one in world.find(Apartments).apartments.values() if one.name != "Attic") > 500
 
 
 def test_a_noisy_world_is_still_won_by_who_tries_again():

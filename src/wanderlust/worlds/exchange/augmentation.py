@@ -23,7 +23,7 @@ from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.events import DISTRACTOR_MARK, PlannedCall, ScenarioError
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.wrap.noise import Distraction
+from wanderlust.worlds.wrap.distractions import Distraction
 from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR
 
 NOISE_FAILURES, NOISE_PER_MINUTE = 0.1, 10.0

@@ -137,7 +137,7 @@ class Family:
             },
         )
         if self.capability == "noise":
-            result = with_noise(made, failures=0.05 * difficulty.steps, names=0.3, seed=seed)
+            result = with_noise(made, failures=0.05 * difficulty.steps, names=0.3, descriptions=0.3, seed=seed)
             return with_distractions(result, 0.5 * difficulty.decoys, seed=seed, until=DISTRACTION_SECONDS)
         return made
 

@@ -1,4 +1,4 @@
-"""Families that are made to be wrapped: by noise (tools fail, go by other names, mails distract), and in teams."""
+"""Families that are made to be wrapped: by noise (tools fail and go by other names, events distract), and in teams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from wanderlust.worlds.life.universes.text_templates import format_day, format_t
 @family(
     "noise",
     asks="Pass on what several people have mailed about something.",
-    hard="Calls fail and must be tried again, tools and arguments go by other names, mails come in that mean nothing.",
+    hard="Calls fail and must be tried again, tools and arguments go by other names, "
+    "things happen in every app that mean nothing.",
 )
 def pass_on(s: FamilyBuilder) -> None:
     """A message for another person."""
