@@ -90,8 +90,8 @@ class TaskOptions:
         return {"max_cost": self.max_cost, "cache": self.cache, "batch": self.batch}
 
     def with_calls(self, options: PolicyOptions) -> PolicyOptions:
-        """The policy's options with those that say how an endpoint is called."""
-        return replace(options, concurrency=self.concurrency, cache=self.cache, batch=self.batch)
+        """The policy's options with the split, and those that say how an endpoint is called."""
+        return replace(options, concurrency=self.concurrency, cache=self.cache, batch=self.batch, split=self.split)
 
     def arguments(self, env: Environment) -> dict[str, Any]:
         """As `evaluate` takes them; the limits are the environment's with those that were given."""

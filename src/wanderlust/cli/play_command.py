@@ -63,7 +63,7 @@ def play_command(
     resolved = resolve_environment(env)
     refuse_existing(out)
     human = Human(ask=_read_line, say=partial(print, file=sys.stderr, flush=True)) if json else Human()
-    policy_options = PolicyOptions(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
+    policy_options = PolicyOptions(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed, split="train")
     game, seats = _seat_policies(resolved, policy, policy_options, human=human, seat=seat)
     played = _play(game, task_at_position(game, task_index), seats, seed=seed)
     if out is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -113,7 +113,7 @@ def scale_command(
     if scale_options.judge is not None:
         judging = resolve_judge_policy(scale_options.judge, options)
         judge = judge_settings.single(judging, judge_settings.response_cache(), REFERENCE_FREE_TEMPLATE)
-    player = resolve_policy(policy, resolved.env, options)
+    player = resolve_policy(policy, resolved.env, replace(options, split=scale_options.split))
     writing = answer_options.policy_options(greedy=True)
     estimators = scale_options.estimators(resolved, player, writing, policy=policy)
     out = scale_options.out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import AnswerOptions, EnvironmentName, PolicyName
@@ -46,7 +47,7 @@ def watch_command(
     """
     with stoppable(lambda: "left the game"):
         resolved = resolve_environment(env)
-        options = answer_options.policy_options(greedy=False)
+        options = replace(answer_options.policy_options(greedy=False), split=split)
         player = resolve_policy(policy, resolved.env, options).policy
         players = dict.fromkeys(resolved.env.seats, player) | resolve_seats(seats.split(), resolved.env, options)
         task = task_at_position(resolved.env, task_index, split)

@@ -112,7 +112,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     """
     environment = _well_declared(resolve_environment(env).env if isinstance(env, str) else env, rubric)
     if isinstance(policy, str | Path):
-        policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed)).policy
+        policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed, split=split)).policy
     name = name or environment_name(env)
     listed = {"split": split, "n": n, "task": task, "samples": samples, "seed": seed}
     record = settings if settings is not None else {"env": name, "policy": policy_name(policy), **listed}

@@ -392,7 +392,7 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
         raise UsageError("scaling needs at least 2 samples of a task")
     environment = resolve_environment(env).env if isinstance(env, str) else env
     if isinstance(policy, str | Path):
-        policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed)).policy
+        policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed, split=split)).policy
     if rounds:
         resolve_revision(environment)
     names = [*choose_by] or ([environment.choose_by] if environment.choose_by else [])

@@ -55,6 +55,8 @@ class PolicyOptions:
     """Whether a provider is asked by its batch API."""
     cache: Path | None = None
     """Folder in which an endpoint's answers are kept, and from which they are given again."""
+    split: str = "eval"
+    """Split of the environment whose tasks its oracle knows."""
 
     def key(self) -> str | None:
         """The key itself. Raises UsageError when the variable that was named is not set."""
@@ -81,7 +83,7 @@ def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> Resol
     """
     if (remote := _remote(name, options)) is not None:
         return remote
-    players = players_of(env)
+    players = players_of(env, options.split)
     if name in players:
         return ResolvedPolicy(policy=players[name](), label=name, kind="scripted")
     if SCRIPT_PATTERN.fullmatch(name):
@@ -120,11 +122,11 @@ def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
     return _local(name, options)
 
 
-def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
-    """The scripted policies that an environment brings, by name; the oracle, which knows the answers, among them."""
+def players_of(env: Environment, split: str = "eval") -> dict[str, Callable[[], Policy]]:
+    """The scripted policies that an environment brings, by name; the oracle, which knows the split's answers, too."""
     players: dict[str, Callable[[], Policy]] = {name: partial(make_player, env, name) for name in env.players}
     if env.has_oracle:
-        players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env)))
+        players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env, split)))
     return players
 
 
@@ -146,16 +148,17 @@ def make_player(env: Environment, name: str) -> Policy:
 
 
 class _OraclePolicyFactory:
-    """The oracle's policy for a task of the eval split."""
+    """The oracle's policy for a task of a split."""
 
-    def __init__(self, env: Environment):
-        self.env, self.left, self.tasks = env, iter_tasks(env, "eval"), dict[str, Task]()
+    def __init__(self, env: Environment, split: str):
+        self.env, self.split, self.left, self.tasks = env, split, iter_tasks(env, split), dict[str, Task]()
 
     def __call__(self, place: RolloutKey) -> Policy:
         while place.task not in self.tasks:  # the split may be endless: it is read as far as it is asked for
             task = next(self.left, None)
             if task is None:
-                raise PolicyFailure(f"the oracle knows the tasks of the eval split, and {place.task!r} is none of them")
+                where = f"the oracle knows the tasks of the split {self.split}"
+                raise PolicyFailure(f"{where}, and {place.task!r} is none of them")
             self.tasks[task.id] = task
         policy = self.env.oracle(self.tasks[place.task])
         if policy is None:
