@@ -48,7 +48,7 @@ def test_the_oracle_of_another_split_is_asked_for(tmp_path):
     assert evaluate_sync("calculator", "oracle", split="train", n=5, progress=False).reward.value == 1.0
     words = ["eval", "calculator", "--policy", "oracle", "--split", "train", "-n", "5", "--json"]
     done = wander(*words, cwd=tmp_path)
-    assert (done.returncode, json.loads(done.stdout)["report"]["reward"]["value"]) == (0, 1.0), done.stderr
+    assert (done.returncode, json.loads(done.stdout)["report"]["rewards"]["agent"]["value"]) == (0, 1.0), done.stderr
 
 
 def test_a_script_is_a_function_a_policy_or_a_class(monkeypatch, tmp_path):
