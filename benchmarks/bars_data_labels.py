@@ -30,7 +30,7 @@ def without_answers() -> tuple[str, ...]:
     refused = []
     for name in UNSEEN:
         data = make_dataset(name, size=TRIED, seed=TRIED_SEED, config=())
-        if any(score_answer(name, data, data[n]["answer"], index=n) < 1 for n in range(TRIED)):
+        if any(score_answer(name, data, data[n]["answer"], entry=data[n]) < 1 for n in range(TRIED)):
             refused.append(name)
     return tuple(refused)
 
@@ -68,7 +68,7 @@ def by_verifier(name: str, seed: int) -> tuple[list[bool], list[bool]]:
         others = sorted({one for one in answers if one != answer})
         is_wrong = bool(others) and rng.random() < WRONG_SHARE
         label = rng.choice(others) if is_wrong else data[number]["answer"]
-        refused.append(score_answer(name, data, label, index=number) < 1)
+        refused.append(score_answer(name, data, label, entry=data[number]) < 1)
         wrong.append(is_wrong)
     return refused, wrong
 

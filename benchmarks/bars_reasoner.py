@@ -28,7 +28,8 @@ from wanderlust.recipes.reasoner_report import AFTER_RL, AFTER_SFT, BASE, EXAMS,
 RUNS = Path("runs/benchmarks")
 CONFIG = ReasonerConfig(
     policy="smollm2",
-    questions=16,
+    max_question_chars=500,
+    questions=8,
     difficulty_samples=2,
     continual_steps=3,
     continual_exam=40,

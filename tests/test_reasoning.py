@@ -65,7 +65,7 @@ def test_every_data_set_scores_its_own_answer():
     for name in sorted({*reasoning.dataset_names()} - UNUSED):
         data = reasoning.make_dataset(name, size=2, seed=1, config=())
         answer = data[0]["answer"]
-        if answer is not None and reasoning.score_answer(name, data, str(answer), index=0) < 0.99:
+        if answer is not None and reasoning.score_answer(name, data, str(answer), entry=data[0]) < 0.99:
             low.append(name)
     assert low == []
 

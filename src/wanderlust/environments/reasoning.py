@@ -86,9 +86,8 @@ class ReasoningGym(Environment):
         return without_shared([*self._drawn("train")], own) or own
 
     def _drawn(self, split: str) -> Iterator[Task]:
-        data = self._data(split)
         for index in range(self.size):
-            entry = data[index]
+            entry = self._entry(split, index)
             yield Task(
                 id=f"{self.dataset}-{split}-{self.seed}-{index}",
                 prompt=(system(REASONING_RULES), user(entry["question"])),
@@ -104,13 +103,17 @@ class ReasoningGym(Environment):
         """One question, one answer, scored."""
         answer = (await episode.agent.act(*episode.task.prompt)).content
         info, read = episode.task.info, parse_tagged_answer(answer)
-        episode.reward("score", score_answer(self.dataset, self._data(info["split"]), read, index=info["index"]))
+        entry = self._entry(info["split"], info["index"])
+        scorer = make_dataset(self.dataset, size=self.size, seed=self._seed(info["split"]), config=self.settings)
+        episode.reward("score", score_answer(self.dataset, scorer, read, entry=entry))
 
-    def _data(self, split: str) -> Any:
+    def _entry(self, split: str, index: int) -> Mapping[str, Any]:
+        return make_entry(self.dataset, size=self.size, seed=self._seed(split), config=self.settings, index=index)
+
+    def _seed(self, split: str) -> int:
         if split not in ("train", "eval"):
             raise UsageError(f"reasoning-gym has no split {split!r}: one of train, eval")
-        seed = EVAL_SEED_OFFSET * (2 * self.seed + (split == "eval"))
-        return make_dataset(self.dataset, size=self.size, seed=seed, config=self.settings)
+        return EVAL_SEED_OFFSET * (2 * self.seed + (split == "eval"))
 
 
 def dataset_names() -> list[str]:
@@ -137,6 +140,15 @@ def make_dataset(name: str, *, size: int, seed: int, config: tuple[tuple[str, An
         raise UsageError(f"reasoning-gym cannot make {name!r} of {dict(config)}: {error}") from error
 
 
+@lru_cache(maxsize=4096)
+def make_entry(
+    name: str, *, size: int, seed: int, config: tuple[tuple[str, Any], ...], index: int
+) -> Mapping[str, Any]:
+    """A question of a data set with its answer, kept for a while: some sets search for seconds to make one."""
+    entry: Mapping[str, Any] = make_dataset(name, size=size, seed=seed, config=config)[index]
+    return entry
+
+
 def curriculum_settings(name: str, level: int) -> dict[str, Any]:
     """The settings of one level of a data set's curriculum. Raises UsageError where there is no such level."""
     with needs_extra("reasoning"):
@@ -152,9 +164,8 @@ def curriculum_settings(name: str, level: int) -> dict[str, Any]:
     return {one.name: getattr(made, one.name) for one in fields(made) if one.name not in ("seed", "size")}
 
 
-def score_answer(name: str, data: Any, answer: str | None, *, index: int) -> float:
+def score_answer(name: str, data: Any, answer: str | None, *, entry: Mapping[str, Any]) -> float:
     """The score of the data set's own scorer, from 0 to 1; 0 where it raises."""
-    entry = data[index]
     if answer is None or not (answer == entry["answer"] or is_harmless(name, answer)):
         return 0.0
     try:
