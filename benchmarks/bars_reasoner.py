@@ -7,10 +7,11 @@ All seeds have the same ten. Runs stay in RUNS and go on where they stopped.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from shutil import copy, copytree
@@ -21,9 +22,10 @@ from benchmarks.courses import SEEDS
 from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.statistics import Estimate
-from wanderlust.recipes.reasoner import train_reasoner
+from wanderlust.recipes.reasoner import SETTINGS_FILE, train_reasoner
 from wanderlust.recipes.reasoner_config import ReasonerConfig
 from wanderlust.recipes.reasoner_report import AFTER_RL, AFTER_SFT, BASE, EXAMS, WORSE, ReasonerReport
+from wanderlust.store.run_folder import begin_with_settings
 
 RUNS = Path("runs/benchmarks")
 CONFIG = ReasonerConfig(
@@ -40,13 +42,15 @@ CONFIG = ReasonerConfig(
 
 def made(seed: int) -> ReasonerReport:
     """The run of a seed. What the base itself answers is the same for all seeds, and is taken from the first one."""
+    config = replace(CONFIG, seed=seed)
     folder, first = (RUNS / f"reasoner-seed{one}" for one in (seed, SEEDS[0]))
+    begin_with_settings(folder / SETTINGS_FILE, json.loads(json.dumps(asdict(config))), what="run")
     for part in ("sets.json", "exams/base-rates", f"exams/exam-{BASE}"):
         ready, place = first / part, folder / part
         if not place.exists() and ready.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
             copytree(ready, place) if ready.is_dir() else copy(ready, place)
-    return train_reasoner(replace(CONFIG, seed=seed), out=folder, workers=1, progress=False)
+    return train_reasoner(config, out=folder, workers=1, progress=False)
 
 
 def right(run: ReasonerReport, exam: str, name: str) -> dict[str, float]:
