@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
@@ -123,6 +123,18 @@ def dataset_names() -> list[str]:
     return sorted(DATASETS)
 
 
+class SortedSet(set[Any]):
+    """A set that is read in order. Data sets draw letters from sets, whose own order differs between processes."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The members, sorted."""
+        return iter(sorted(super().__iter__()))
+
+    def __sub__(self, other: Set[Any]) -> SortedSet:
+        """The members that another set does not have."""
+        return SortedSet(super().__sub__(other))
+
+
 @lru_cache(maxsize=128)
 def make_dataset(name: str, *, size: int, seed: int, config: tuple[tuple[str, Any], ...]) -> Any:
     """A data set; equal arguments, equal tasks. Raises UsageError for an unknown name or a wrong setting."""
@@ -135,9 +147,13 @@ def make_dataset(name: str, *, size: int, seed: int, config: tuple[tuple[str, An
         settings = dict(config)
         if (level := settings.pop("level", None)) is not None:
             settings = curriculum_settings(name, level) | settings
-        return create_dataset(name, size=size, seed=seed, **settings)
+        data = create_dataset(name, size=size, seed=seed, **settings)
     except (TypeError, ValueError, AssertionError) as error:
         raise UsageError(f"reasoning-gym cannot make {name!r} of {dict(config)}: {error}") from error
+    for attribute, value in vars(data).items():
+        if type(value) is set:
+            setattr(data, attribute, SortedSet(value))
+    return data
 
 
 @lru_cache(maxsize=4096)
