@@ -1,6 +1,9 @@
 """Tasks of reasoning-gym: its own scorers, and answers that must not reach them."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from itertools import islice
 
 import pytest
@@ -133,3 +136,27 @@ def test_levels_of_a_curriculum_get_harder_and_wrong_ones_are_refused():
         next(iter(ReasoningGym("chain_sum", size=1, level=99).tasks()))
     with pytest.raises(UsageError, match="no curriculum for 'gsm_symbolic': leave level out"):
         next(iter(ReasoningGym("gsm_symbolic", size=1, level=0).tasks()))
+
+
+@pytest.mark.parametrize("name", ["isomorphic_strings", "ransom_note"])
+def test_sets_that_draw_from_sets_of_letters_are_the_same_in_every_process(name):
+    lines = "from wanderlust.environments.reasoning import ReasoningGym\n"
+    lines += f"print([(t.prompt[-1].content, t.answer) for t in ReasoningGym({name!r}, size=5).tasks()])"
+    made = [
+        subprocess.run(
+            [sys.executable, "-c", lines], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in "12"
+    ]
+    assert made[0] == made[1]
+    assert made[0].count(b"True") + made[0].count(b"False") >= 5
+
+
+def test_a_question_is_made_once(monkeypatch):
+    env = ReasoningGym("gcd", size=3, seed=41)
+    data = reasoning.make_dataset("gcd", size=3, seed=env._seed("eval"), config=())
+    made = []
+    real = type(data).__getitem__
+    monkeypatch.setattr(type(data), "__getitem__", lambda self, n: made.append((self, n)) or real(self, n))
+    assert rewards(env, lambda task: f"<answer>{task.answer}</answer>") == [1.0] * 3
+    assert [n for own, n in made if own is data] == [0, 1, 2]

@@ -2,7 +2,8 @@
 
 Tasks and scorers are those of https://github.com/open-thought/reasoning-gym, 0.1.25. Some scorers evaluate a
 model's answer as Python or with sympy. `is_harmless` lets only literals and short formulas through. Not covered: a
-formula that sympy takes long over stops everything else for that time.
+formula that sympy takes long over stops everything else for that time. In each process `codeio`, `list_functions` and
+`polynomial_multiplication` make some other questions, and `knight_swap` and `word_ladder` some other answers.
 """
 
 from __future__ import annotations
