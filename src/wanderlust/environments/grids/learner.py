@@ -100,11 +100,12 @@ class Learner:
         self._graph.see(seen)
         if not self._plan:
             self._plan.extend(self._draw(seen))
+        aim = self._plan[-1][1]
         action, expected = self._plan.popleft()
         if action.number == RESET:
             return self._reset()
         self._since_reset += 1
-        self._attempt = self._memory.begin(seen.frame, action, expected)
+        self._attempt = self._memory.begin(seen.frame, action, expected, aim)
         return action
 
     def _reset(self) -> GridAction:
