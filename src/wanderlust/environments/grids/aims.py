@@ -46,8 +46,9 @@ def next_way(seen: Observation, memory: Experience, graph: FrameGraph) -> Way | 
         routes = routes_from(square, kinds, memory)
         aim = min([*_squares(kinds, routes, memory), *_others(seen, memory)], default=None, key=lambda one: one[:2])
         if aim is not None:
-            ends = [(aim.target, None)] if isinstance(aim.target, GridAction) else routes.actions(aim.target)
-            return Way(ends, aim.name)
+            if isinstance(aim.target, GridAction):
+                return Way([(aim.target, None)], aim.name)
+            return Way(routes.actions(aim.target), aim.name)
     return graph.way(seen.frame)
 
 

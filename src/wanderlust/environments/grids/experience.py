@@ -117,9 +117,7 @@ class Experience:
         piece = self.avatar.find(frame)
         return None if self.lattice is None or piece is None else self.lattice.square(piece)
 
-    def begin(
-        self, frame: Frame, action: GridAction, expected: Square | None, aim: Square | None = None
-    ) -> Attempt:
+    def begin(self, frame: Frame, action: GridAction, expected: Square | None, *, aim: Square | None = None) -> Attempt:
         """An action is taken."""
         self.tries[frame, action] += 1
         self.visits[frame] += 1

@@ -27,6 +27,7 @@ LATE_ACTIONS = 40
 
 Features = Mapping[str, float]
 
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """Something to do: actions, with the squares that they should lead to, and what is known of it."""
@@ -167,7 +168,8 @@ def _walks(memory: Experience, kinds: Mapping[Square, Kind], start: Square) -> t
         if exits and square not in exits:
             features["walk/to-exit"] = min(abs(square[0] - x) + abs(square[1] - y) for x, y in exits) / 10
         name = aim_name(square, kind, memory, ground=False)
-        features[f"walk/{name}"] = 1.0
+        if name is not None:
+            features[f"walk/{name}"] = 1.0
         features["walk/touches"] = min(memory.touches[square], 5) / 5
         features["walk/fatal"] = min(memory.fatal[square], 3) / 3
         found.append(Option(routes.actions(square), features))

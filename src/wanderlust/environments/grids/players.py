@@ -127,7 +127,7 @@ class GraphExplorer:
             return self._reset()
         aim = self._plan[-1][1]
         action, expected = self._plan.popleft()
-        self._attempt = self._memory.begin(seen.frame, action, expected, aim)
+        self._attempt = self._memory.begin(seen.frame, action, expected, aim=aim)
         return action
 
     def _reset(self) -> GridAction:
