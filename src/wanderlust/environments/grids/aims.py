@@ -23,8 +23,13 @@ RANKS: Mapping[str, int] = {
     "inert": 4,
     "again": 5,
 }
-"""Of aims, the first ones first. Each solved level had one of kind `used` touched before; touching `solved` has ended
-a level, and touching `effect` has changed something. `again` says that something has changed since it was touched."""
+"""Of aims, the first ones first. By the kind of a square:
+
+- `used`: such squares were touched, and changed something, in all solved levels that had them;
+- `solved`: touching one has ended a level; `effect`: it has changed something; `inert`: it has done nothing;
+- `new`: none was touched yet; `ground`: one of the two commonest kinds, where the avatar has not been;
+- `again` and `solved-again`: this square was touched in this try, and something else has changed since.
+"""
 FATAL_RANK = 3
 """The least one of a square on the way to which the level was lost."""
 
@@ -54,12 +59,13 @@ def next_way(seen: Observation, memory: Experience, graph: FrameGraph) -> Way | 
 
 def routes_from(start: Square, kinds: Mapping[Square, Kind], memory: Experience) -> Routes:
     """Ways over a board, by what is remembered."""
+    barred = {kind for kind, counts in memory.kinds.items() if counts.bars}
     return find_routes(
         start,
         kinds,
         directions={number: memory.avatar.direction(number) for number in MOVES},
         seen=memory.seen,
-        barred=lambda kind: memory.kinds.get(kind, NOTHING).bars,
+        barred=barred.__contains__,
     )
 
 
