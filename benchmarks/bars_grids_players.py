@@ -5,7 +5,7 @@ A level may take five times the actions of its shortest solution. The learner is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 from statistics import fmean
@@ -16,15 +16,13 @@ from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.environments.grids.environment import MAX_ACTIONS_FACTOR, MIN_LEVEL_ACTIONS
 from wanderlust.environments.grids.game import GridSession
 from wanderlust.environments.grids.generation import LEVELS, GridGame, make_game
-from wanderlust.environments.grids.learner import Learner, Weights
+from wanderlust.environments.grids.learner import Learner
 from wanderlust.environments.grids.learner_training import LearnerConfig, train_learner
-from wanderlust.environments.grids.players import PLAYERS, GraphExplorer, GridPlayer
+from wanderlust.environments.grids.players import PLAYERS, GridPlayer
 from wanderlust.environments.grids.score import game_score
 
-GAMES = 30
-"""Of `eval`, for the levels that players solve."""
-EXAM = range(200, 400)
-"""Numbers of games of `eval` for the gain of `learner` over `explorer`: no tasks, and not seen before."""
+EXAM = range(400, 600)
+"""Numbers of games of `eval` that all figures are measured on: no tasks, and not looked at before."""
 
 
 def played(game: GridGame, player: Callable[[Random], GridPlayer], seed: str) -> tuple[float, float]:
@@ -37,21 +35,26 @@ def played(game: GridGame, player: Callable[[Random], GridPlayer], seed: str) ->
     return len(session.level_actions) / LEVELS, game_score(session.level_actions, game.optimum)
 
 
+Found = Mapping[str, tuple[float, float]]
+"""By game, what `played` returns."""
+
+
 def bars() -> Iterator[Bar]:
-    """Levels that each player solves, and the learner's gain."""
-    games = [make_game(f"eval-{number}") for number in range(GAMES)]
+    """Levels that each player solves, and the learner's gain, on the same games."""
+    games = [make_game(f"eval-{number}") for number in EXAM]
     players = (
         ("random", 5, "lower"),
         ("change-learner", 0, "higher"),
         ("explorer", 30, "higher"),
         ("learner", 0, "higher"),
     )
+    runs: dict[str, list[Found]] = {}
     for player, bar, better in players:
-        runs = [[played(game, PLAYERS[player], f"{player}/{seed}") for game in games] for seed in SEEDS]
-        mean, half = interval([100 * fmean(levels for levels, _ in run) for run in runs])
-        score, doubt = interval([fmean(score for _, score in run) for run in runs])
+        runs[player] = [_runs(games, PLAYERS[player], f"{player}/{seed}") for seed in SEEDS]
+        mean, half = interval([100 * fmean(levels for levels, _ in run.values()) for run in runs[player]])
+        score, doubt = interval([fmean(score for _, score in run.values()) for run in runs[player]])
         note = (
-            f"95% interval {mean - half:.1f} to {mean + half:.1f}; "
+            f"{len(games)} games, 95% interval {mean - half:.1f} to {mean + half:.1f}; "
             f"score {score:.2f} ({score - doubt:.2f} to {score + doubt:.2f})"
         )
         yield Bar(
@@ -64,27 +67,31 @@ def bars() -> Iterator[Bar]:
             note=note,
             promised=player in ("random", "explorer"),
         )
-    yield _gain([train_learner(LearnerConfig(seed=seed)) for seed in SEEDS])
+    weights = [train_learner(LearnerConfig(seed=seed)) for seed in SEEDS]
+    trained = [
+        _runs(games, partial(Learner, weights=one), f"learner/{seed}") for seed, one in zip(SEEDS, weights, strict=True)
+    ]
+    yield _gain(trained, runs["explorer"])
 
 
-def _gain(trained: Sequence[Weights]) -> Bar:
+def _runs(games: Sequence[GridGame], player: Callable[[Random], GridPlayer], seed: str) -> Found:
+    return {game.key: played(game, player, seed) for game in games}
+
+
+def _gain(learner: Sequence[Found], explorer: Sequence[Found]) -> Bar:
     """How much more learners of three trainings score than as many plays of the explorer, on the same games."""
-    games = [make_game(f"eval-{number}") for number in EXAM]
-    scores: dict[str, list[dict[str, float]]] = {"learner": [], "explorer": []}
-    levels: dict[str, list[float]] = {"learner": [], "explorer": []}
-    for seed, weights in enumerate(trained):
-        for name, player in (("learner", partial(Learner, weights=weights)), ("explorer", GraphExplorer)):
-            found = {game.key: played(game, player, f"{name}/{seed}") for game in games}
-            scores[name].append({key: score for key, (_, score) in found.items()})
-            levels[name].append(fmean(share for share, _ in found.values()))
-    gain = difference_over_seeds(scores["learner"], scores["explorer"], [game.key for game in games])
-    means = {name: fmean(fmean(one.values()) for one in runs) for name, runs in scores.items()}
-    words = [f"`{name}` {means[name]:.2f} and {100 * fmean(levels[name]):.1f}% of the levels" for name in means]
+    scores = [[{key: score for key, (_, score) in run.items()} for run in runs] for runs in (learner, explorer)]
+    gain = difference_over_seeds(scores[0], scores[1], [*learner[0]])
+    words = [
+        f"`{name}` {fmean(score for run in runs for _, score in run.values()):.2f} and "
+        f"{100 * fmean(levels for run in runs for levels, _ in run.values()):.1f}% of the levels"
+        for name, runs in (("learner", learner), ("explorer", explorer))
+    ]
     return Bar(
         name="grids: least gain in score of `learner` over `explorer` on held-out mechanics, with 95% confidence",
         figure=gain.value if gain.low is None else gain.low,
         bar=0,
         aim=1,
         better="higher",
-        note=f"{len(games)} games, three trainings: {gain}; {', '.join(words)}",
+        note=f"{len(learner[0])} games, three trainings: {gain}; {', '.join(words)}",
     )

@@ -12,13 +12,14 @@ from statistics import pstdev
 import pytest
 
 from wanderlust.cli.main import main
+from wanderlust.environments.grids.aims import next_way
 from wanderlust.environments.grids.avatar import Lattice
-from wanderlust.environments.grids.cells import CLICK, RESET
+from wanderlust.environments.grids.cells import CLICK, FRAME, RESET
 from wanderlust.environments.grids.drawing import margin_of, scale_of
 from wanderlust.environments.grids.environment import Grids
 from wanderlust.environments.grids.experience import Counts, Experience
-from wanderlust.environments.grids.frontier import FrameGraph
-from wanderlust.environments.grids.game import GameState, GridAction, GridSession
+from wanderlust.environments.grids.frontier import FrameGraph, all_actions
+from wanderlust.environments.grids.game import GameState, GridAction, GridSession, Observation
 from wanderlust.environments.grids.generation import LEVELS, TRAIN_MECHANICS, make_game
 from wanderlust.environments.grids.learner import Decision, Learner, option_shares, shipped_weights
 from wanderlust.environments.grids.learner_options import Option, Situation, options
@@ -71,6 +72,77 @@ def test_moves_show_the_avatar_and_the_squares_of_the_board(key):
     assert (column - left // step, row - top // step) == (avatar % size, avatar // size)
 
 
+def scene(avatar, squares):
+    """A frame of squares of five pixels: a wall along the top, floor, an avatar, and squares of one colour each."""
+    pixels = bytearray([FLOOR[0]]) * (FRAME * FRAME)
+    colored = {(column, 0): WALL[0] for column in range(12)} | squares
+    for (column, row), color in colored.items():
+        for y in range(5 * row, 5 * row + 5):
+            pixels[y * FRAME + 5 * column : y * FRAME + 5 * column + 5] = bytes([color]) * 5
+    for y in range(5 * avatar[1] + 1, 5 * avatar[1] + 4):
+        pixels[y * FRAME + 5 * avatar[0] + 1 : y * FRAME + 5 * avatar[0] + 4] = bytes([9]) * 3
+    return bytes(pixels)
+
+
+def walked():
+    """A memory that has seen the avatar go right."""
+    memory = Experience()
+    memory.lattice = memory.avatar.watch(scene((4, 5), {}), scene((5, 5), {}), number=4, lattice=None)
+    return memory
+
+
+def test_the_explorer_goes_first_to_what_ended_levels_and_not_where_it_lost():
+    red, green = (6, 5), (9, 5)
+    frame, memory = scene((5, 5), {red: 8, green: 14}), walked()
+    seen = Observation(frame=frame, state=GameState.NOT_FINISHED, levels_completed=0, available_actions=(1, 2, 3, 4))
+    graph = FrameGraph(Random(0), memory)
+    graph.see(seen)
+
+    def aim():
+        way = next_way(seen, memory, graph)
+        return way.name, way.actions[-1][1]
+
+    assert memory.square(frame) == (5, 5)
+    assert aim() == ("new", red)
+    memory.kinds[14, 14, 14] = Counts(tried=1, solved=1)
+    assert aim() == ("solved", green)
+    memory.fatal[green] += 1
+    assert aim() == ("new", red)
+    memory.kinds[8, 8, 8] = Counts(tried=1, changed=1, used=1)
+    assert aim() == ("used", red)
+    memory.touched[red] = memory.revision
+    assert aim() == ("solved", green)
+    memory.touched[green] = memory.revision
+    assert aim()[0] == "ground"
+    memory.revision += 1
+    assert aim() == ("solved-again", green)
+    seen = replace(seen, available_actions=(1, 2, 3, 4, 5))
+    way = next_way(seen, memory, graph)
+    assert (way.name, way.actions) == ("new", [(GridAction(number=5), None)])
+
+
+def test_an_action_that_goes_another_way_twice_is_believed():
+    memory = walked()
+    for directions in ((1, 0), (-1, 0)):
+        assert memory.avatar.direction(4) == directions
+        for _ in range(2):
+            memory.avatar.watch(scene((5, 5), {}), scene((4, 5), {}), number=4, lattice=memory.lattice)
+
+
+def test_actions_that_changed_nothing_come_last_until_something_changes():
+    memory = walked()
+    frame = scene((5, 5), {(7, 5): 8})
+    seen = Observation(frame=frame, state=GameState.NOT_FINISHED, levels_completed=0, available_actions=(5, CLICK))
+    graph = FrameGraph(Random(0), memory)
+    graph.see(seen)
+    for action in all_actions(seen):
+        attempt = memory.begin(frame, action, None)
+        assert memory.learn(attempt, seen, solved=False)
+    assert graph.way(frame).name == "frame-2"
+    memory.revision += 1
+    assert graph.way(frame).name == "frame-0"
+
+
 def test_ways_take_what_was_seen_for_true_and_run_into_what_bars_them():
     kinds = {(x, y): FLOOR for x in range(4) for y in range(3)} | {(2, 0): WALL, (3, 2): GEM}
     directions = {1: (0, -1), 2: (0, 1), 3: (-1, 0), 4: (1, 0)}
@@ -84,11 +156,13 @@ def test_ways_take_what_was_seen_for_true_and_run_into_what_bars_them():
     assert (2, 0) not in routes.reached
 
 
-def test_the_learner_scores_more_than_the_explorer_and_resets_lost_levels():
+def test_explorer_and_learner_score_more_than_a_learner_of_changes():
     keys = [f"train-{n}" for n in range(8)]
-    learnt = [played(key, PLAYERS["learner"])[1] for key in keys]
-    explored = [played(key, PLAYERS["explorer"])[1] for key in keys]
-    assert sum(learnt) > sum(explored)
+    scores = {name: sum(played(key, player)[1] for key in keys) for name, player in PLAYERS.items()}
+    assert scores["change-learner"] < min(scores["explorer"], scores["learner"])
+
+
+def test_the_learner_resets_lost_levels():
     lost = Learner(Random(0), {})
     session = GridSession(make_game("train-2"), level_resets=True)
     seen = session.begin()

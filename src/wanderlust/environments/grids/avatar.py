@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -18,6 +19,8 @@ Direction: TypeAlias = tuple[int, int]
 OFFICIAL: dict[int, Direction] = {UP: (0, -1), DOWN: (0, 1), LEFT: (-1, 0), RIGHT: (1, 0)}
 """What the four moves are called; games may exchange them."""
 MAX_SQUARES_A_MOVE = 12
+FADING = 0.6
+"""What an older move counts beside the next one: two moves another way show that an action goes there now."""
 BOARD_ROWS = FRAME - STATUS_ROWS
 
 
@@ -54,11 +57,16 @@ class Lattice(NamedTuple):
         middle, halfway = frame[(y + half) * FRAME + x + half], frame[(y + quarter) * FRAME + x + quarter]
         return middle, halfway, frame[y * FRAME + x]
 
-    def kinds(self, frame: Frame) -> dict[Square, Kind]:
+    def kinds(self, frame: Frame) -> Mapping[Square, Kind]:
         """What all squares look like."""
-        columns, rows = (FRAME - self.left) // self.step, (BOARD_ROWS - self.top) // self.step
-        found = {(x, y): self.kind(frame, (x, y)) for y in range(rows) for x in range(columns)}
-        return {square: kind for square, kind in found.items() if kind is not None}
+        return _kinds(self, frame)
+
+
+@lru_cache(maxsize=256)
+def _kinds(lattice: Lattice, frame: Frame) -> Mapping[Square, Kind]:
+    columns, rows = (FRAME - lattice.left) // lattice.step, (BOARD_ROWS - lattice.top) // lattice.step
+    found = {(x, y): lattice.kind(frame, (x, y)) for y in range(rows) for x in range(columns)}
+    return {square: kind for square, kind in found.items() if kind is not None}
 
 
 class Avatar:
@@ -70,6 +78,8 @@ class Avatar:
 
     def __init__(self) -> None:
         self._displaced: dict[int, dict[int, Counter[Direction]]] = defaultdict(lambda: defaultdict(Counter))
+        self._ways: dict[tuple[int, int], dict[Direction, float]] = defaultdict(dict)
+        """By colour and action, how often pieces went which way, where later moves count more."""
         self._color = self._gap = -1
         self._size = (0, 0)
 
@@ -80,8 +90,8 @@ class Avatar:
 
     def direction(self, number: int) -> Direction:
         """Where an action moves the avatar."""
-        seen = self._displaced[self._color].get(number) if self._color >= 0 else None
-        return seen.most_common(1)[0][0] if seen else OFFICIAL[number]
+        seen = self._ways.get((self._color, number))
+        return max(seen, key=seen.__getitem__) if seen else OFFICIAL[number]
 
     def find(self, frame: Frame) -> Blob | None:
         """The avatar in a frame; None where it is not known or not there."""
@@ -95,6 +105,10 @@ class Avatar:
         for old, new in moves:
             way = _sign(new.x - old.x), _sign(new.y - old.y)
             self._displaced[old.color][number][way] += 1
+            seen = self._ways[old.color, number]
+            for known in seen:
+                seen[known] *= FADING
+            seen[way] = seen.get(way, 0.0) + 1
         color = max(self._displaced, key=lambda one: (self._agreement(one), -one), default=-1)
         if color != self._color:
             self._color, lattice = color, None

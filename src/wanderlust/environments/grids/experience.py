@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from wanderlust.environments.grids.avatar import BOARD_ROWS, Avatar, Kind, Lattice, Square
@@ -38,6 +38,9 @@ class Counts:
         return self.tried > 0 and (self.blocked == self.tried or 2 * self.lost >= self.tried)
 
 
+NOTHING = Counts()
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """An action on its way."""
@@ -48,6 +51,8 @@ class Attempt:
     """Of the avatar."""
     expected: Square | None
     """Where the plan has it next."""
+    aim: Square | None = None
+    """Where the plan has it in the end."""
 
 
 class Experience:
@@ -74,6 +79,10 @@ class Experience:
         self.tries: dict[tuple[Frame, GridAction], int] = defaultdict(int)
         self.results: dict[tuple[Frame, GridAction], Frame] = {}
         self.last_click: GridAction | None = None
+        self.clicked: set[GridAction] = set()
+        """Clicks since the level began, or began again."""
+        self.idle: dict[GridAction, int] = {}
+        """The revision at which an action other than a move last changed nothing."""
         self.visits: dict[Frame, int] = defaultdict(int)
         """How often an action was taken in a frame."""
         self._forget_squares()
@@ -87,11 +96,16 @@ class Experience:
         """The revision at which a square was last come to or run into."""
         self.under: dict[Square, Kind] = {}
         """What the avatar covers."""
+        self.touches: Counter[Square] = Counter()
+        """How often a move has gone for a square in this level."""
+        self.fatal: Counter[Square] = Counter()
+        """How often the level was lost on a way to a square."""
         self._used: set[Kind] = set()
 
     def begin_try(self) -> None:
         """The level begins again: what was touched is as it was."""
         self.touched, self.under, self._used, self.last_click = {}, {}, set(), None
+        self.clicked, self.idle = set(), {}
 
     @property
     def unrest(self) -> float:
@@ -103,17 +117,23 @@ class Experience:
         piece = self.avatar.find(frame)
         return None if self.lattice is None or piece is None else self.lattice.square(piece)
 
-    def begin(self, frame: Frame, action: GridAction, expected: Square | None) -> Attempt:
+    def begin(self, frame: Frame, action: GridAction, expected: Square | None, *, aim: Square | None = None) -> Attempt:
         """An action is taken."""
         self.tries[frame, action] += 1
         self.visits[frame] += 1
         self.last_click = action if action.number == CLICK else None
-        return Attempt(frame, action, self.square(frame), expected)
+        if self.last_click is not None:
+            self.clicked.add(action)
+        square = self.square(frame)
+        if square is not None and action.number in MOVES:
+            x, y = self.avatar.direction(action.number)
+            self.touches[square[0] + x, square[1] + y] += 1
+        return Attempt(frame, action, square, expected, aim)
 
     def learn(self, attempt: Attempt, seen: Observation, *, solved: bool) -> bool:
         """What an action has brought; returns whether the avatar is where it was expected."""
         before, action, lost = attempt.frame, attempt.action, seen.state is GameState.GAME_OVER
-        changed, lattice = before != seen.frame, self.lattice
+        changed, lattice = self._shown(before) != self._shown(seen.frame), self.lattice
         counts = [self.numbers[action.number]]
         if action.number == CLICK:
             counts.append(self.colors[before[action.y * FRAME + action.x]])
@@ -127,8 +147,12 @@ class Experience:
             self._learn_need(before)
             return False
         self.results[before, action] = seen.frame
+        if lost and attempt.aim is not None:
+            self.fatal[attempt.aim] += 1
         if action.number not in MOVES:
             self.revision += changed
+            if not changed:
+                self.idle[action] = self.revision
         elif lost:
             self._touch(attempt, lost=1)
         else:
@@ -139,6 +163,10 @@ class Experience:
             else:
                 self._forget_squares()
         return not lost and (attempt.expected is None or self.square(seen.frame) == attempt.expected)
+
+    def _shown(self, frame: Frame) -> Frame:
+        """A frame without its status rows where most moves change these."""
+        return frame[:BOARD] if 2 * self.status.changed > self.status.tried else frame
 
     def _touch(self, attempt: Attempt, *, solved: int = 0, lost: int = 0) -> Counts | None:
         """Count a try of the square beside the avatar."""
@@ -164,8 +192,7 @@ class Experience:
         before = attempt.frame
         self.status.tried += 1
         self.status.changed += before[BOARD:] != after[BOARD:]
-        if 2 * self.status.changed > self.status.tried:
-            before, after = before[:BOARD], after[:BOARD]
+        before, after = self._shown(before), self._shown(after)
         changed = differ_beside(before, after, lattice=self.lattice, squares=(here, there))
         self.revision += changed
         self.moves.tried += 1

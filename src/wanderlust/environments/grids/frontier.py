@@ -6,7 +6,7 @@ from collections import deque
 from random import Random
 from typing import NamedTuple
 
-from wanderlust.environments.grids.avatar import pieces
+from wanderlust.environments.grids.avatar import BOARD_ROWS, Square, pieces
 from wanderlust.environments.grids.cells import CLICK, FRAME, MOVES, UNDO
 from wanderlust.environments.grids.drawing import Frame
 from wanderlust.environments.grids.experience import Experience
@@ -19,12 +19,12 @@ MIN_TRIES = 3
 
 
 class Way(NamedTuple):
-    """Known actions to a frame, and one that was not tried there."""
+    """Actions to something that is not known yet."""
 
-    actions: list[GridAction]
-    predictable: int
-    """Of the last action: 0 where nobody knows what it does; 1 where it leads to a square that was visited; 2 to
-    nothing."""
+    actions: list[tuple[GridAction, Square | None]]
+    """With the squares that they should lead to, where these are known."""
+    name: str
+    """What it is good for."""
 
 
 def click_targets(frame: Frame) -> list[GridAction]:
@@ -60,6 +60,7 @@ class FrameGraph:
         if seen.frame not in self._options:
             found = all_actions(seen)
             self._rng.shuffle(found)
+            found.sort(key=lambda one: one.number not in MOVES)
             self._options[seen.frame], self.edges[seen.frame] = found, {}
 
     def learn(self, before: Frame, action: GridAction, after: Frame) -> None:
@@ -83,11 +84,14 @@ class FrameGraph:
             return None
         predictable = min(best)
         frame, action = best[predictable]
-        return Way([*_walk(came, frame), action], predictable)
+        return Way([(one, None) for one in (*_walk(came, frame), action)], f"frame-{predictable}")
 
     def _predictable(self, frame: Frame, action: GridAction) -> int:
+        """0 where nobody knows what an action does; 1 where it leads to a square that was visited; 2 to nothing."""
         memory, square = self._memory, self._memory.square(frame)
         if action.number not in MOVES:
+            if action.y >= BOARD_ROWS or memory.idle.get(action) == memory.revision:
+                return 2
             color = frame[action.y * FRAME + action.x]
             about = memory.colors[color] if action.number == CLICK else memory.numbers[action.number]
             return 2 if about.tried >= MIN_TRIES and not about.changed else 0

@@ -28,8 +28,6 @@ from wanderlust.errors import UsageError, one_line
 
 WEIGHTS_FILE = "learner_weights.json"
 MAX_WEIGHTS_BYTES, MAX_WEIGHT = 1 << 20, 1000.0
-TEMPERATURE = 0.25
-"""At which options are drawn; on mechanics of `train` that were not trained on, 0.1 and 0.5 did as well."""
 
 Weights = Mapping[str, float]
 
@@ -46,11 +44,11 @@ class Decision:
     """The probability of the option that was drawn."""
 
 
-def option_shares(options: Sequence[Features], weights: Weights, temperature: float = 1.0) -> list[float]:
+def option_shares(options: Sequence[Features], weights: Weights) -> list[float]:
     """The probability of each option: the softmax of its weighted features."""
     values = [sum([weights.get(name, 0.0) * value for name, value in one.items()]) for one in options]
     top = max(values)
-    powers = [math.exp((value - top) / temperature) for value in values]
+    powers = [math.exp(value - top) for value in values]
     total = sum(powers)
     return [one / total for one in powers]
 
@@ -61,7 +59,6 @@ class Learner:
     Args:
         rng: Draws among the options.
         weights: By the names of features; a feature without one counts nothing.
-        temperature: Lower ones draw the best option more often.
         decisions: Choices are appended here.
     """
 
@@ -70,11 +67,10 @@ class Learner:
         rng: Random,
         weights: Weights | None = None,
         *,
-        temperature: float = TEMPERATURE,
         decisions: list[Decision] | None = None,
     ):
         self._rng, self._weights = rng, shipped_weights() if weights is None else weights
-        self._temperature, self._decisions = temperature, decisions
+        self._decisions = decisions
         self._memory, self._level = Experience(), -1
         self._graph = FrameGraph(rng, self._memory)
         self._since_reset = self._resets = 0
@@ -100,11 +96,12 @@ class Learner:
         self._graph.see(seen)
         if not self._plan:
             self._plan.extend(self._draw(seen))
+        aim = self._plan[-1][1]
         action, expected = self._plan.popleft()
         if action.number == RESET:
             return self._reset()
         self._since_reset += 1
-        self._attempt = self._memory.begin(seen.frame, action, expected)
+        self._attempt = self._memory.begin(seen.frame, action, expected, aim=aim)
         return action
 
     def _reset(self) -> GridAction:
@@ -123,7 +120,7 @@ class Learner:
             resets=self._resets,
         )
         found = [*options(now)]
-        shares = option_shares([one.features for one in found], self._weights, self._temperature)
+        shares = option_shares([one.features for one in found], self._weights)
         (chosen,) = self._rng.choices(range(len(found)), shares)
         if self._decisions is not None:
             self._decisions.append(Decision(found, chosen, self._memory.square(seen.frame), shares[chosen]))

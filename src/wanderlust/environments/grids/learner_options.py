@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from wanderlust.environments.grids.aims import aim_name, ground_of, next_way, routes_from
 from wanderlust.environments.grids.avatar import BOARD_ROWS, Kind, Square, pieces
 from wanderlust.environments.grids.cells import CLICK, FRAME, MOVES, RESET, UNDO
 from wanderlust.environments.grids.drawing import Frame
-from wanderlust.environments.grids.experience import Counts, Experience
+from wanderlust.environments.grids.experience import NOTHING, Counts, Experience
 from wanderlust.environments.grids.frontier import FrameGraph
 from wanderlust.environments.grids.game import GridAction, Observation
-from wanderlust.environments.grids.routes import Leg, Routes, find_routes
+from wanderlust.environments.grids.routes import Leg, Routes
 
 LARGE_PIXELS, SMALL_PIXELS = 400, 40
 """Pieces above and below are told apart."""
@@ -25,7 +26,6 @@ LATE_ACTIONS = 40
 """Of a level, after which it is late."""
 
 Features = Mapping[str, float]
-NOTHING = Counts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def options(now: Situation) -> Iterator[Option]:
 
 def _ways_on(now: Situation, stage: str) -> Iterator[Option]:
     """What the explorer would do, and a reset."""
-    late, way = min(1.0, now.since_reset / LATE_ACTIONS), now.graph.way(now.seen.frame)
+    late, way = min(1.0, now.since_reset / LATE_ACTIONS), next_way(now.seen, now.memory, now.graph)
     if way is not None:
         length = len(way.actions)
         features = {
@@ -77,10 +77,10 @@ def _ways_on(now: Situation, stage: str) -> Iterator[Option]:
             "frontier/near": 1 / length,
             "frontier/late": late,
             "frontier/unrest": now.memory.unrest,
-            f"frontier/predictable-{way.predictable}": 1.0,
+            f"frontier/{way.name}": 1.0,
             f"frontier/{stage}": 1.0,
         }
-        yield Option([(action, None) for action in way.actions], features)
+        yield Option(way.actions, features)
     if now.since_reset:
         features = {
             "reset": 1.0,
@@ -156,15 +156,7 @@ def _simple(frame: Frame, number: int, memory: Experience, *, square: Square | N
 
 def _walks(memory: Experience, kinds: Mapping[Square, Kind], start: Square) -> tuple[str, list[Option]]:
     """How far the level is, and walks to each square that is no ground and to the nearest one that was not visited."""
-    routes = find_routes(
-        start,
-        kinds,
-        directions={number: memory.avatar.direction(number) for number in MOVES},
-        seen=memory.seen,
-        barred=lambda kind: memory.kinds.get(kind, NOTHING).bars,
-    )
-    counts = Counter(kinds.values())
-    ground = {kind for kind, _ in counts.most_common(2)}
+    routes, counts, ground = routes_from(start, kinds, memory), Counter(kinds.values()), ground_of(kinds)
     stage, exits = _stage(memory, kinds, routes)
     found = []
     for square, leg in [*routes.reached.items(), *routes.touched.items()]:
@@ -175,13 +167,18 @@ def _walks(memory: Experience, kinds: Mapping[Square, Kind], start: Square) -> t
         features["walk/barred"] = float(square in routes.touched)
         if exits and square not in exits:
             features["walk/to-exit"] = min(abs(square[0] - x) + abs(square[1] - y) for x, y in exits) / 10
-        found.append(Option(_actions(routes, square), features))
+        name = aim_name(square, kind, memory, ground=False)
+        if name is not None:
+            features[f"walk/{name}"] = 1.0
+        features["walk/touches"] = min(memory.touches[square], 5) / 5
+        features["walk/fatal"] = min(memory.fatal[square], 3) / 3
+        found.append(Option(routes.actions(square), features))
     new = next((one for one in routes.reached if one not in memory.visited), None)
     leg = None if new is None else routes.reached[new]
     if new is not None and leg is not None:
         features = {"ground": 1.0, "ground/distance": leg.distance / 10, "ground/near": 1 / leg.distance}
         features[f"ground/{stage}"] = 1.0
-        found.append(Option(_actions(routes, new), features))
+        found.append(Option(routes.actions(new), features))
     return stage, found
 
 
@@ -197,10 +194,6 @@ def _stage(memory: Experience, kinds: Mapping[Square, Kind], routes: Routes) -> 
     if touched:
         return ("again" if min(touched) < memory.revision else "failed"), exits
     return ("exit" if any(one in routes.reached or one in routes.touched for one in exits) else "far"), exits
-
-
-def _actions(routes: Routes, square: Square) -> list[tuple[GridAction, Square | None]]:
-    return [(GridAction(number=number), end) for number, end in routes.way(square)]
 
 
 def _walk_features(

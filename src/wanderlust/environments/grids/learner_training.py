@@ -31,6 +31,17 @@ SHORT_ACTIONS = 10
 """Regrets of a level whose solution has as many count half."""
 MAX_CHANGE = 0.2
 """Of an option's share, as far as plays with the old share count."""
+FIRST_WEIGHTS: Mapping[str, float] = {
+    "frontier": 8.0,
+    "walk/used": 10.0,
+    "walk/solved": 8.0,
+    "walk/new": 5.0,
+    "walk/effect": 5.0,
+    "walk/solved-again": 4.0,
+    "walk/again": -2.0,
+    "distance": -8.0,
+}
+"""Training begins with these, about the explorer's order of aims, and is drawn back to them."""
 FIRST_GAME = 1000
 """Games before it are tasks of the split `train`, and stay for measuring."""
 
@@ -49,7 +60,9 @@ class LearnerConfig:
     """Steps of the optimiser on the same plays."""
     games: int = 100
     """Different ones that are drawn from."""
-    learning_rate: float = 0.05
+    learning_rate: float = 0.1
+    pull: float = 0.03
+    """Part of their way back to `FIRST_WEIGHTS` that weights go after each step of the optimiser."""
     discount: float = 0.97
     """By the action."""
     failure: float = 20.0
@@ -96,8 +109,8 @@ class _Course:
 
     def train(self, number: int, on_step: OnStep) -> dict[str, float]:
         """One training: the mean of the weights over the second half of its steps."""
-        config, adam, weights = self.config, Adam(self.config.learning_rate), defaultdict[str, float](float)
-        total = defaultdict[str, float](float)
+        config, adam = self.config, Adam(self.config.learning_rate)
+        weights, total = defaultdict[str, float](float, FIRST_WEIGHTS), defaultdict[str, float](float)
         for step in range(1, config.steps + 1):
             plays = [
                 one
@@ -107,6 +120,8 @@ class _Course:
             choices = compared([play.choices for play in plays])
             for _ in range(config.epochs):
                 adam.climb(weights, policy_gradient(choices, weights, entropy=config.entropy))
+                for name in weights:
+                    weights[name] += config.pull * (FIRST_WEIGHTS.get(name, 0.0) - weights[name])
             if 2 * step > config.steps:
                 for name, value in weights.items():
                     total[name] += value / (config.steps - config.steps // 2)
@@ -167,7 +182,7 @@ def _play(
 ) -> Play:
     """A play from a level on."""
     session, decisions = GridSession(game, level_resets=True), list[Decision]()
-    player, seen = Learner(rng, weights, temperature=1.0, decisions=decisions), session.begin(first)
+    player, seen = Learner(rng, weights, decisions=decisions), session.begin(first)
     choices, level = dict[tuple[str, int], list[Choice]](), list[tuple[int, Choice]]()
     while (solved := len(session.level_actions)) < LEVELS - first:
         number, least, known = session.number, game.optimum[session.number], len(decisions)

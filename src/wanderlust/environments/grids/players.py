@@ -7,6 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from wanderlust.environments.grids.aims import next_way
+from wanderlust.environments.grids.avatar import Square
 from wanderlust.environments.grids.cells import CLICK, FRAME, RESET
 from wanderlust.environments.grids.drawing import STATUS_ROWS, Frame
 from wanderlust.environments.grids.experience import Attempt, Experience
@@ -81,19 +83,19 @@ class ChangeLearner:
 
 
 class GraphExplorer:
-    """Tries every action in every frame, and goes to the nearest frame that has one left.
+    """Touches what may end the level, then what is new, and then tries every action in every frame.
 
-    What it can predict is left for last: moves to squares where it has been, then moves into what has always barred the
-    way, and clicks at colours and other actions that have never changed a frame. For that it finds out which piece it
-    moves (`Experience`), over all levels of a game. Frames are told apart by all their pixels. A frame after which the
-    game was over is left alone.
+    It finds out which piece it moves, and what squares of each kind do, over all levels of a game (`Experience`).
+    While it knows the squares of the board it goes by `aims`. Else, and when none is left, it goes to the nearest frame
+    that has an action left; what it can predict comes last there. Frames are told apart by all their pixels. A frame
+    after which the game was over is left alone.
     """
 
     def __init__(self, rng: Random):
         self._memory = Experience()
         self._graph = FrameGraph(rng, self._memory)
         self._attempt: Attempt | None = None
-        self._plan: deque[GridAction] = deque()
+        self._plan: deque[tuple[GridAction, Square | None]] = deque()
         self._level = -1
 
     @property
@@ -102,10 +104,11 @@ class GraphExplorer:
         return self._graph.edges
 
     def choose(self, seen: Observation) -> GridAction:
-        """The next action of the way to the nearest frame that has one left."""
+        """The next action of the way to the first aim."""
         solved = seen.levels_completed != self._level
         if self._attempt is not None:
-            self._memory.learn(self._attempt, seen, solved=solved)
+            if not self._memory.learn(self._attempt, seen, solved=solved):
+                self._plan.clear()
             if not solved:
                 self._graph.learn(self._attempt.frame, self._attempt.action, seen.frame)
         if solved:
@@ -114,17 +117,24 @@ class GraphExplorer:
             self._memory.begin_level(seen.frame)
             self._plan.clear()
         if seen.state is not GameState.NOT_FINISHED:
-            self._attempt = None
-            self._plan.clear()
-            return GridAction(number=RESET)
+            return self._reset()
         if (square := self._memory.square(seen.frame)) is not None:
             self._memory.visited.add(square)
         self._graph.see(seen)
-        if not self._plan and (way := self._graph.way(seen.frame)) is not None:
+        if not self._plan and (way := next_way(seen, self._memory, self._graph)) is not None:
             self._plan.extend(way.actions)
-        action = self._plan.popleft() if self._plan else GridAction(number=RESET)
-        self._attempt = self._memory.begin(seen.frame, action, None) if action.number != RESET else None
+        if not self._plan:
+            return self._reset()
+        aim = self._plan[-1][1]
+        action, expected = self._plan.popleft()
+        self._attempt = self._memory.begin(seen.frame, action, expected, aim=aim)
         return action
+
+    def _reset(self) -> GridAction:
+        self._attempt = None
+        self._plan.clear()
+        self._memory.begin_try()
+        return GridAction(number=RESET)
 
 
 PLAYERS: dict[str, Callable[[Random], GridPlayer]] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from wanderlust.environments.grids.avatar import Direction, Kind, Square
+from wanderlust.environments.grids.game import GridAction
 
 
 class Leg(NamedTuple):
@@ -36,6 +37,10 @@ class Routes(NamedTuple):
             steps.append((leg.number, square))
             square, leg = leg.origin, self.reached[leg.origin]
         return steps[::-1]
+
+    def actions(self, square: Square) -> list[tuple[GridAction, Square | None]]:
+        """The same as actions of a player."""
+        return [(GridAction(number=number), end) for number, end in self.way(square)]
 
 
 def find_routes(
