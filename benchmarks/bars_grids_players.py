@@ -1,4 +1,4 @@
-"""Grid games: what players of frames solve on held-out mechanics, and what the learner scores above the explorer.
+"""Grid games: what players of frames solve on held-out mechanics, and what the learner scores above two of them.
 
 A level may take five times the actions of its shortest solution. The learner is trained here, once for each seed.
 """
@@ -21,7 +21,7 @@ from wanderlust.environments.grids.learner_training import LearnerConfig, train_
 from wanderlust.environments.grids.players import PLAYERS, GridPlayer
 from wanderlust.environments.grids.score import game_score
 
-EXAM = range(400, 600)
+EXAM = range(600, 800)
 """Numbers of games of `eval` that all figures are measured on: no tasks, and not looked at before."""
 
 
@@ -40,12 +40,13 @@ Found = Mapping[str, tuple[float, float]]
 
 
 def bars() -> Iterator[Bar]:
-    """Levels that each player solves, and the learner's gain, on the same games."""
+    """Levels that each player solves, and the learner's gains, on the same games."""
     games = [make_game(f"eval-{number}") for number in EXAM]
     players = (
         ("random", 5, "lower"),
         ("change-learner", 0, "higher"),
         ("explorer", 30, "higher"),
+        ("seeker", 0, "higher"),
         ("learner", 0, "higher"),
     )
     runs: dict[str, list[Found]] = {}
@@ -71,27 +72,29 @@ def bars() -> Iterator[Bar]:
     trained = [
         _runs(games, partial(Learner, weights=one), f"learner/{seed}") for seed, one in zip(SEEDS, weights, strict=True)
     ]
-    yield _gain(trained, runs["explorer"])
+    yield _gain(trained, "explorer", runs["explorer"], promised=True)
+    yield _gain(trained, "seeker", runs["seeker"], promised=False)
 
 
 def _runs(games: Sequence[GridGame], player: Callable[[Random], GridPlayer], seed: str) -> Found:
     return {game.key: played(game, player, seed) for game in games}
 
 
-def _gain(learner: Sequence[Found], explorer: Sequence[Found]) -> Bar:
-    """How much more learners of three trainings score than as many plays of the explorer, on the same games."""
-    scores = [[{key: score for key, (_, score) in run.items()} for run in runs] for runs in (learner, explorer)]
+def _gain(learner: Sequence[Found], other: str, others: Sequence[Found], *, promised: bool) -> Bar:
+    """How much more learners of three trainings score than as many plays of another player, on the same games."""
+    scores = [[{key: score for key, (_, score) in run.items()} for run in runs] for runs in (learner, others)]
     gain = difference_over_seeds(scores[0], scores[1], [*learner[0]])
     words = [
         f"`{name}` {fmean(score for run in runs for _, score in run.values()):.2f} and "
         f"{100 * fmean(levels for run in runs for levels, _ in run.values()):.1f}% of the levels"
-        for name, runs in (("learner", learner), ("explorer", explorer))
+        for name, runs in (("learner", learner), (other, others))
     ]
     return Bar(
-        name="grids: least gain in score of `learner` over `explorer` on held-out mechanics, with 95% confidence",
+        name=f"grids: least gain in score of `learner` over `{other}` on held-out mechanics, with 95% confidence",
         figure=gain.value if gain.low is None else gain.low,
         bar=0,
         aim=1,
         better="higher",
         note=f"{len(learner[0])} games, three trainings: {gain}; {', '.join(words)}",
+        promised=promised,
     )

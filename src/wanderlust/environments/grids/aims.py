@@ -1,4 +1,4 @@
-"""Where the explorer goes next: to what may end a level, then to what is new, and else on in the graph of frames."""
+"""Where the seeker goes next: to what may end a level, then to what is new, and else on in the graph of frames."""
 
 from __future__ import annotations
 

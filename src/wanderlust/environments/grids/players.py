@@ -1,4 +1,4 @@
-"""Players that see frames alone: random, a learner of what changes them, and an explorer of their graph."""
+"""Players that see frames alone: random, a learner of what changes them, an explorer of their graph, and a seeker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wanderlust.environments.grids.avatar import Square
 from wanderlust.environments.grids.cells import CLICK, FRAME, RESET
 from wanderlust.environments.grids.drawing import STATUS_ROWS, Frame
 from wanderlust.environments.grids.experience import Attempt, Experience
-from wanderlust.environments.grids.frontier import FrameGraph, all_actions
+from wanderlust.environments.grids.frontier import FrameGraph, Way, all_actions
 from wanderlust.environments.grids.game import GameState, GridAction, Observation
 from wanderlust.environments.grids.learner import Learner
 
@@ -83,12 +83,12 @@ class ChangeLearner:
 
 
 class GraphExplorer:
-    """Touches what may end the level, then what is new, and then tries every action in every frame.
+    """Tries every action in every frame, and goes to the nearest frame that has one left.
 
-    It finds out which piece it moves, and what squares of each kind do, over all levels of a game (`Experience`).
-    While it knows the squares of the board it goes by `aims`. Else, and when none is left, it goes to the nearest frame
-    that has an action left; what it can predict comes last there. Frames are told apart by all their pixels. A frame
-    after which the game was over is left alone.
+    What it can predict is left for last: moves to squares where it has been, then moves into what has always barred the
+    way, and clicks and other actions that change nothing. For that it finds out which piece it moves (`Experience`),
+    over all levels of a game. Frames are told apart by all their pixels. A frame after which the game was over is left
+    alone.
     """
 
     def __init__(self, rng: Random):
@@ -104,7 +104,7 @@ class GraphExplorer:
         return self._graph.edges
 
     def choose(self, seen: Observation) -> GridAction:
-        """The next action of the way to the first aim."""
+        """The next action of the way that was chosen."""
         solved = seen.levels_completed != self._level
         if self._attempt is not None:
             if not self._memory.learn(self._attempt, seen, solved=solved):
@@ -121,7 +121,7 @@ class GraphExplorer:
         if (square := self._memory.square(seen.frame)) is not None:
             self._memory.visited.add(square)
         self._graph.see(seen)
-        if not self._plan and (way := next_way(seen, self._memory, self._graph)) is not None:
+        if not self._plan and (way := self._way(seen)) is not None:
             self._plan.extend(way.actions)
         if not self._plan:
             return self._reset()
@@ -130,6 +130,9 @@ class GraphExplorer:
         self._attempt = self._memory.begin(seen.frame, action, expected, aim=aim)
         return action
 
+    def _way(self, seen: Observation) -> Way | None:
+        return self._graph.way(seen.frame)
+
     def _reset(self) -> GridAction:
         self._attempt = None
         self._plan.clear()
@@ -137,9 +140,21 @@ class GraphExplorer:
         return GridAction(number=RESET)
 
 
+class AimSeeker(GraphExplorer):
+    """Touches what may end the level, then what is new, and then explores as `GraphExplorer` does.
+
+    It remembers what squares of each kind have done, over all levels of a game, and goes by `aims` while it knows the
+    squares of the board.
+    """
+
+    def _way(self, seen: Observation) -> Way | None:
+        return next_way(seen, self._memory, self._graph)
+
+
 PLAYERS: dict[str, Callable[[Random], GridPlayer]] = {
     "random": RandomPlayer,
     "change-learner": ChangeLearner,
     "explorer": GraphExplorer,
+    "seeker": AimSeeker,
     "learner": Learner,
 }
