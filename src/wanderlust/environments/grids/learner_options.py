@@ -1,7 +1,7 @@
 """What a player could do in a frame, and what is known of it: the options of `learner` and their features.
 
 The options are: walk to a square that is no ground or was not visited, take a simple action, click a piece, go where
-the explorer would go, and begin the level again. Most features are shared by all sorts of options, so that weights that
+the seeker would go, and begin the level again. Most features are shared by all sorts of options, so that weights that
 were learnt of walks say something of clicks. No feature names a color, as other games have other ones.
 """
 
@@ -67,7 +67,7 @@ def options(now: Situation) -> Iterator[Option]:
 
 
 def _ways_on(now: Situation, stage: str) -> Iterator[Option]:
-    """What the explorer would do, and a reset."""
+    """What the seeker would do, and a reset."""
     late, way = min(1.0, now.since_reset / LATE_ACTIONS), next_way(now.seen, now.memory, now.graph)
     if way is not None:
         length = len(way.actions)

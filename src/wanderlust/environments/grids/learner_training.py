@@ -41,7 +41,7 @@ FIRST_WEIGHTS: Mapping[str, float] = {
     "walk/again": -2.0,
     "distance": -8.0,
 }
-"""Training begins with these, about the explorer's order of aims, and is drawn back to them."""
+"""Training begins with these, about the seeker's order of aims, and is drawn back to them."""
 FIRST_GAME = 1000
 """Games before it are tasks of the split `train`, and stay for measuring."""
 
