@@ -21,8 +21,8 @@ from wanderlust.environments.grids.learner_training import LearnerConfig, train_
 from wanderlust.environments.grids.players import PLAYERS, GridPlayer
 from wanderlust.environments.grids.score import game_score
 
-EXAM = range(400, 800)
-"""Numbers of games of `eval` that all figures are measured on. They are no tasks, and no player was chosen by them."""
+EXAM = range(800, 1200)
+"""Numbers of games of `eval` that all figures are measured on. They are no tasks, and were not looked at before."""
 
 
 def played(game: GridGame, player: Callable[[Random], GridPlayer], seed: str) -> tuple[float, float]:

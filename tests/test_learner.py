@@ -138,9 +138,9 @@ def test_actions_that_changed_nothing_come_last_until_something_changes():
     for action in all_actions(seen):
         attempt = memory.begin(frame, action, None)
         assert memory.learn(attempt, seen, solved=False)
-    assert graph.way(frame).name == "frame-2"
+    assert graph.way(frame).name == "frame-3"
     memory.revision += 1
-    assert graph.way(frame).name == "frame-0"
+    assert graph.way(frame).name == "frame-1"
 
 
 def test_ways_take_what_was_seen_for_true_and_run_into_what_bars_them():

@@ -87,22 +87,30 @@ class FrameGraph:
         return Way([(one, None) for one in (*_walk(came, frame), action)], f"frame-{predictable}")
 
     def _predictable(self, frame: Frame, action: GridAction) -> int:
-        """0 where nobody knows what an action does; 1 where it leads to a square that was visited; 2 to nothing."""
+        """How well it is known what an action does.
+
+        0: nothing of its kind was tried yet, or clicks of its kind change frames; 1: others of its kind were tried;
+        2: it leads to a square that was visited; 3: to nothing.
+        """
         memory, square = self._memory, self._memory.square(frame)
         if action.number not in MOVES:
             if action.y >= BOARD_ROWS or memory.idle.get(action) == memory.revision:
-                return 2
+                return 3
             color = frame[action.y * FRAME + action.x]
             about = memory.colors[color] if action.number == CLICK else memory.numbers[action.number]
-            return 2 if about.tried >= MIN_TRIES and not about.changed else 0
+            if about.changed or not about.tried:
+                return 0
+            return 3 if about.tried >= MIN_TRIES else 1
         if square is None or memory.lattice is None:
-            return 0
+            return 1
         x, y = memory.avatar.direction(action.number)
         beside = square[0] + x, square[1] + y
         kind = memory.lattice.kind(frame, beside)
         if kind is None or memory.kinds[kind].bars:
+            return 3
+        if beside in memory.visited:
             return 2
-        return int(beside in memory.visited)
+        return int(memory.kinds[kind].tried > 0)
 
 
 def _walk(came: dict[Frame, tuple[Frame, GridAction] | None], frame: Frame) -> list[GridAction]:

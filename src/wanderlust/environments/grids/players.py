@@ -85,10 +85,10 @@ class ChangeLearner:
 class GraphExplorer:
     """Tries every action in every frame, and goes to the nearest frame that has one left.
 
-    What it can predict is left for last: moves to squares where it has been, then moves into what has always barred the
-    way, and clicks and other actions that change nothing. For that it finds out which piece it moves (`Experience`),
-    over all levels of a game. Frames are told apart by all their pixels. A frame after which the game was over is left
-    alone.
+    First come squares and colours of which no other was tried, and clicks that change things. What it can predict comes
+    last: moves to squares where it has been, moves into what has always barred the way, and clicks that change nothing.
+    For that it finds out which piece it moves (`Experience`), over all levels of a game. Frames are told apart by all
+    their pixels. A frame after which the game was over is left alone.
     """
 
     def __init__(self, rng: Random):
