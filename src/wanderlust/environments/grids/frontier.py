@@ -92,15 +92,9 @@ class FrameGraph:
         0: nothing of its kind was tried yet, or clicks of its kind change frames; 1: others of its kind were tried;
         2: it leads to a square that was visited; 3: to nothing.
         """
-        memory, square = self._memory, self._memory.square(frame)
         if action.number not in MOVES:
-            if action.y >= BOARD_ROWS or memory.idle.get(action) == memory.revision:
-                return 3
-            color = frame[action.y * FRAME + action.x]
-            about = memory.colors[color] if action.number == CLICK else memory.numbers[action.number]
-            if about.changed or not about.tried:
-                return 0
-            return 3 if about.tried >= MIN_TRIES else 1
+            return self._predictable_other(frame, action)
+        memory, square = self._memory, self._memory.square(frame)
         if square is None or memory.lattice is None:
             return 1
         x, y = memory.avatar.direction(action.number)
@@ -108,9 +102,18 @@ class FrameGraph:
         kind = memory.lattice.kind(frame, beside)
         if kind is None or memory.kinds[kind].bars:
             return 3
-        if beside in memory.visited:
-            return 2
-        return int(memory.kinds[kind].tried > 0)
+        return 2 if beside in memory.visited else int(memory.kinds[kind].tried > 0)
+
+    def _predictable_other(self, frame: Frame, action: GridAction) -> int:
+        """The same of an action that is no move."""
+        memory = self._memory
+        if action.y >= BOARD_ROWS or memory.idle.get(action) == memory.revision:
+            return 3
+        color = frame[action.y * FRAME + action.x]
+        about = memory.colors[color] if action.number == CLICK else memory.numbers[action.number]
+        if about.changed or not about.tried:
+            return 0
+        return 3 if about.tried >= MIN_TRIES else 1
 
 
 def _walk(came: dict[Frame, tuple[Frame, GridAction] | None], frame: Frame) -> list[GridAction]:
