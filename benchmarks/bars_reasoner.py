@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
-from shutil import copy, copytree
+from shutil import copy, copytree, ignore_patterns
 from statistics import fmean
 
 from benchmarks.bar import Bar
@@ -49,7 +49,7 @@ def made(seed: int) -> ReasonerReport:
         ready, place = first / part, folder / part
         if not place.exists() and ready.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            copytree(ready, place) if ready.is_dir() else copy(ready, place)
+            copytree(ready, place, ignore=ignore_patterns("*.sock")) if ready.is_dir() else copy(ready, place)
     return train_reasoner(config, out=folder, workers=1, progress=False)
 
 
