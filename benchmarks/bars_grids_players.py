@@ -47,7 +47,6 @@ def bars() -> Iterator[Bar]:
         ("change-learner", 0, "higher"),
         ("explorer", 30, "higher"),
         ("seeker", 0, "higher"),
-        ("learner", 0, "higher"),
     )
     runs: dict[str, list[Found]] = {}
     for player, bar, better in players:
