@@ -30,10 +30,12 @@ from wanderlust.store.run_folder import begin_with_settings
 RUNS = Path("runs/benchmarks")
 CONFIG = ReasonerConfig(
     policy="smollm2",
-    questions=16,
+    max_question_chars=500,
+    questions=8,
     difficulty_samples=2,
-    continual_steps=3,
-    continual_exam=40,
+    exam=100,
+    continual_steps=2,
+    continual_exam=24,
     rl={"steps": 10, "tasks_per_step": 6, "group_size": 8},
 )
 
