@@ -67,25 +67,24 @@ def _mails(app: Mailbox, scenario: Scenario) -> Calls:
 
 
 def _messages(app: Conversations, scenario: Scenario) -> Calls:
-    used = _texts_of(scenario)
-    for key, talk in app.conversations.items():
-        others = [one for one in talk.participant_ids if one != app.current_user_id]
-        if used.isdisjoint((key, *others)):
-            yield from _small_talk(key, others, "sender_id")
+    people = {key: talk.participant_ids for key, talk in app.conversations.items()}
+    return _small_talk(people, scenario, user=app.current_user_id, seat="sender_id")
 
 
 def _named_messages(app: MessagesV1, scenario: Scenario) -> Calls:
+    people = {key: talk.participants for key, talk in app.conversations.items()}
+    return _small_talk(people, scenario, user=USER, seat="sender")
+
+
+def _small_talk(people: Mapping[str, Sequence[str]], scenario: Scenario, *, user: str, seat: str) -> Calls:
+    """In those conversations, by their people, of which no event of the scenario names the id or anybody but the user."""
     used = _texts_of(scenario)
-    for key, talk in app.conversations.items():
-        others = [one for one in talk.participants if one != USER]
-        if used.isdisjoint((key, *others)):
-            yield from _small_talk(key, others, "sender")
-
-
-def _small_talk(conversation: str, people: Sequence[str], seat: str) -> Calls:
-    for number, text in enumerate(SMALL_TALK if people else ()):
-        said = {"conversation_id": conversation, seat: people[number % len(people)], "content": text}
-        yield "create_and_add_message", said
+    for key, everybody in people.items():
+        others = [one for one in everybody if one != user]
+        if others and used.isdisjoint((key, *others)):
+            for number, text in enumerate(SMALL_TALK):
+                said = {"conversation_id": key, seat: others[number % len(others)], "content": text}
+                yield "create_and_add_message", said
 
 
 def _texts_of(scenario: Scenario) -> set[str]:
