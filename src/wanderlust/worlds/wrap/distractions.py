@@ -77,7 +77,7 @@ def _named_messages(app: MessagesV1, scenario: Scenario) -> Calls:
 
 
 def _small_talk(people: Mapping[str, Sequence[str]], scenario: Scenario, *, user: str, seat: str) -> Calls:
-    """In those conversations, by their people, of which no event of the scenario names the id or anybody but the user."""
+    """In conversations, by their people, of which no event of the scenario names the id or anybody but the user."""
     used = _texts_of(scenario)
     for key, everybody in people.items():
         others = [one for one in everybody if one != user]
