@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import groupby, permutations, product
+from itertools import permutations, product
 from math import exp, fsum
 from random import Random
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.runner.engine import rollout
 from wanderlust.training import losses
-from wanderlust.training.batch.samples import imitation_sample
+from wanderlust.training.batch.samples import imitation_sample, values_by_turn
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.types import Message, Policy, Task, Trajectory, system, user
 
@@ -188,9 +188,8 @@ def strategy(model: Any, tokenizer: Any) -> Strategy:
     samples = [imitation_sample(trajectory, renderer) for trajectory, _ in played]
     table: dict[tuple[str, tuple[str, ...], str], float] = {}
     for (_, places), sample, logprobs in zip(played, samples, reader.compute_logprobs(samples), strict=True):
-        groups = groupby(zip(sample.mask, logprobs, strict=True), key=lambda pair: pair[0])
-        turns = [exp(fsum(value for _, value in turn)) for on, turn in groups if on]
-        table.update(zip(places, turns, strict=True))
+        turns = values_by_turn([sample], [logprobs])
+        table.update(zip(places, [exp(fsum(turn)) for turn in turns], strict=True))
     return lambda card, history, move: table[card, tuple(history), move]
 
 

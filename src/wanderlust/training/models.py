@@ -17,7 +17,7 @@ from wanderlust.policies.local.reward_model import with_score_head
 from wanderlust.store.run_folder import SMOLLM2_POLICY
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import AlgorithmContext
-from wanderlust.training.batch.samples import to_samples
+from wanderlust.training.batch.samples import to_samples, values_by_turn
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.types import Message, Tokens, Trajectory, Turn, assistant
@@ -131,13 +131,7 @@ class Scorer:
         """Per trajectory and turn, the log-probability of every sampled token at the scorer's temperature."""
         rows = [to_samples(trajectory) for trajectory in trajectories]
         read = iter(self._reads.compute_logprobs([sample for row in rows for sample in row]))
-        out: list[list[list[float]]] = []
-        for trajectory, row in zip(trajectories, rows, strict=True):
-            flat = [value for sample in row for value, on in zip(next(read), sample.mask, strict=True) if on]
-            rest = iter(flat)
-            turns = [turn.tokens.completion for turn in trajectory.turns if turn.tokens is not None]
-            out.append([[next(rest) for _ in completion] for completion in turns])
-        return out
+        return [values_by_turn(row, [next(read) for _ in row]) for row in rows]
 
 
 def likelihood(model: Any, renderer: Renderer) -> Callable[[Sequence[Message], str], Awaitable[float]]:

@@ -105,10 +105,17 @@ def tokens_per_turn(trajectory: Trajectory) -> list[int]:
     return [len(turn.tokens.completion) if turn.tokens is not None else 0 for turn in trajectory.turns]
 
 
+def split_by_turn(trajectory: Trajectory, values: Sequence[float]) -> list[list[float]]:
+    """One value per sampled token, in the order of the turns, as a list per turn. ValueError for another number."""
+    counts, rest = tokens_per_turn(trajectory), iter(values)
+    if sum(counts) != len(values):
+        raise ValueError(f"{len(values)} values for {sum(counts)} sampled tokens")
+    return [[next(rest) for _ in range(count)] for count in counts]
+
+
 def set_token_advantages(trajectory: Trajectory, values: Sequence[float]) -> None:
-    """One advantage per sampled token, in order; the trajectory's own is their mean."""
-    rest = iter(values)
-    trajectory.advantages = [[next(rest) for _ in range(count)] for count in tokens_per_turn(trajectory)]
+    """One advantage per sampled token, in the order of the turns; the trajectory's own is their mean."""
+    trajectory.advantages = split_by_turn(trajectory, values)
     trajectory.advantage = sum(values) / len(values) if values else 0.0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import fmean, pstdev
 from typing import Any, Self
 
@@ -15,10 +16,16 @@ from torch import Tensor
 
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat, set_token_advantages, tokens_per_turn
+from wanderlust.training.algorithms.base import (
+    AlgorithmContext,
+    scored_by_seat,
+    set_token_advantages,
+    split_by_turn,
+    tokens_per_turn,
+)
 from wanderlust.training.algorithms.per_turn import turn_rewards
 from wanderlust.training.batch.collate import Batch, collate, hidden_states
-from wanderlust.training.batch.samples import Sample, to_samples
+from wanderlust.training.batch.samples import Sample, to_samples, values_by_sample, values_by_turn
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
 
@@ -52,12 +59,13 @@ class Critic:
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Per sample, the value at each trained token, in order."""
-        out: list[list[float]] = [[] for _ in samples]
+        """Per sample, one number per token: its value where it is trained, else 0."""
+        out = [[0.0] * len(sample.ids) for sample in samples]
         for chosen in self._batches(samples):
             read = iter(self._read(collate([samples[n] for n in chosen], losses.IMITATION_LOSS)).tolist())
             for n in chosen:
-                out[n] = [next(read) for _ in samples[n].trained_positions]
+                for place in samples[n].trained_positions:
+                    out[n][place] = next(read)
         return out
 
     def fit(
@@ -67,10 +75,10 @@ class Critic:
         for _ in range(self.epochs):
             for chosen in self._batches(samples):
                 values = self._read(collate([samples[n] for n in chosen], losses.IMITATION_LOSS))
-                aim = torch.tensor([v for n in chosen for v in returns[n]], device=values.device)
+                aim = torch.tensor(_at_trained(samples, returns, chosen), device=values.device)
                 error = (values - aim).square()
                 if self.clip:
-                    before = torch.tensor([v for n in chosen for v in old_values[n]], device=values.device)
+                    before = torch.tensor(_at_trained(samples, old_values, chosen), device=values.device)
                     near = before + (values - before).clamp(-self.clip, self.clip)
                     error = torch.maximum(error, (near - aim).square())
                 self.optimizer.zero_grad()
@@ -91,6 +99,10 @@ class Critic:
         self.trunk.load_state_dict(state["trunk"])
         self.head.load_state_dict(state["head"])
         self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _at_trained(samples: Sequence[Sample], rows: Sequence[Sequence[float]], chosen: Sequence[int]) -> list[float]:
+    return [rows[n][place] for n in chosen for place in samples[n].trained_positions]
 
 
 WHITENING_STD_FLOOR = 1e-8
@@ -145,17 +157,17 @@ class PPO:
         samples = [sample for row in rows for sample in row]
         expected_values = self.critic().values(samples)
         read = iter(expected_values)
-        values = [[v for _ in row for v in next(read)] for row in rows]
+        values = [values_by_turn(row, [next(read) for _ in row]) for row in rows]
         credit = [
-            gae(_at_last_tokens(t, reward), value, discount=self.discount, trace=self.trace)
-            for (t, reward), value in zip(rewarded, values, strict=True)
+            gae(_at_last_tokens(t, reward), [*chain(*turns)], discount=self.discount, trace=self.trace)
+            for (t, reward), turns in zip(rewarded, values, strict=True)
         ]
-        aims = iter([a + v for row in zip(credit, values, strict=True) for a, v in zip(*row, strict=True)])
-        flat = [a for row in credit for a in row]
-        mean, spread = (fmean(flat), pstdev(flat)) if flat else (0.0, 0.0)
-        for (trajectory, _), row in zip(rewarded, credit, strict=True):
-            set_token_advantages(trajectory, [(a - mean) / (spread + WHITENING_STD_FLOOR) for a in row])
-        self.critic().fit(samples, [[next(aims) for _ in v] for v in expected_values], expected_values)
+        mean, spread = (fmean(chain(*credit)), pstdev(chain(*credit))) if any(credit) else (0.0, 0.0)
+        returns: list[list[float]] = []
+        for (trajectory, _), row, turns, own in zip(rewarded, rows, values, credit, strict=True):
+            returns += values_by_sample(row, split_by_turn(trajectory, [a + v for a, v in zip(own, chain(*turns))]))
+            set_token_advantages(trajectory, [(a - mean) / (spread + WHITENING_STD_FLOOR) for a in own])
+        self.critic().fit(samples, returns, expected_values)
 
     def state(self) -> dict[str, Any]:
         """The critic's; empty before it was asked."""

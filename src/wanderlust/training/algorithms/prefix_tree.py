@@ -70,12 +70,13 @@ class PrefixTree:
 
 
 def _path(trajectory: Trajectory) -> list[tuple[int, ...]]:
-    """The sampled tokens in order; the last one of a turn carries what was read next."""
+    """The sampled tokens in order; the last one of a turn carries what was read next, and which turn that continues."""
     path: list[tuple[int, ...]] = []
-    for turn in trajectory.turns:
+    for number, turn in enumerate(trajectory.turns):
         if turn.tokens is None:
             continue
         if path:
-            path[-1] += turn.tokens.prompt
+            parent = trajectory.parent(number)
+            path[-1] += (-1 if parent is None else parent, turn.tokens.offset, *turn.tokens.prompt)
         path += [(token,) for token in turn.tokens.completion]
     return path

@@ -54,6 +54,8 @@ class Sample:
     """False for the second and further samples of an episode: it counts as one sequence."""
     episode: int = -1
     """Number of its episode where several samples share one and their ratios are taken together; -1 is no such."""
+    turns: dict[int, range] = field(default_factory=dict)
+    """Where the sampled tokens of each turn stand, by its number in the trajectory; `to_samples` fills it in."""
 
     @property
     def counted_tokens(self) -> int:
@@ -128,6 +130,7 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
         if trajectory.advantages is not None:
             credit = trajectory.advantages[number]
         sample.append_completion(tokens.completion, tokens.logprobs, credit)
+        sample.turns[number] = range(len(sample.ids) - len(tokens.completion), len(sample.ids))
         if trajectory.sft_weight or (kl and trajectory.reference_logprobs is not None):
             reference_logprobs = (
                 trajectory.reference_logprobs[number]
@@ -145,6 +148,29 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
     for sample in samples:
         sample.episode_tokens = sum(s.sampled_tokens for s in samples)
     return samples
+
+
+def values_by_turn(samples: Sequence[Sample], values: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Per turn of a trajectory, the values of its sampled tokens.
+
+    `samples` are all that `to_samples` made of it, `values` has one number per token of each. Samples are in the order
+    of conversations, which is not that of the turns: a per-token number goes from one to the other by its turn only.
+    """
+    of_turn = {
+        turn: [row[place] for place in places]
+        for sample, row in zip(samples, values, strict=True)
+        for turn, places in sample.turns.items()
+    }
+    return [of_turn[turn] for turn in sorted(of_turn)]
+
+
+def values_by_sample(samples: Sequence[Sample], turns: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Per sample, one number per token: that of its turn where it was sampled, else 0. Undoes `values_by_turn`."""
+    rows = [[0.0] * len(sample.ids) for sample in samples]
+    for sample, row in zip(samples, rows, strict=True):
+        for turn, places in sample.turns.items():
+            row[places.start : places.stop] = turns[turn]
+    return rows
 
 
 @dataclass(slots=True)
