@@ -165,7 +165,8 @@ class PPO:
         mean, spread = (fmean(chain(*credit)), pstdev(chain(*credit))) if any(credit) else (0.0, 0.0)
         returns: list[list[float]] = []
         for (trajectory, _), row, turns, own in zip(rewarded, rows, values, credit, strict=True):
-            returns += values_by_sample(row, split_by_turn(trajectory, [a + v for a, v in zip(own, chain(*turns))]))
+            aims = [a + v for a, v in zip(own, chain(*turns), strict=True)]
+            returns += values_by_sample(row, split_by_turn(trajectory, aims))
             set_token_advantages(trajectory, [(a - mean) / (spread + WHITENING_STD_FLOOR) for a in own])
         self.critic().fit(samples, returns, expected_values)
 
