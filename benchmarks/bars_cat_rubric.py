@@ -24,7 +24,7 @@ from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.progress import NullLogger
-from wanderlust.training.batch.samples import imitation_sample
+from wanderlust.training.batch.samples import imitation_samples
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import GradientComputer
@@ -96,7 +96,7 @@ def started(duties: TrainConfig = DUTIES) -> Path:
         shown = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
         tokenizer = fresh_tokenizer((message.content for one in shown for message in one.messages), size=VOCABULARY)
         model, renderer = fresh_model(tokenizer, fresh_shape(config), seed=config.seed), Renderer(tokenizer)
-        samples = [imitation_sample(one, renderer) for one in shown]
+        samples = [sample for one in shown for sample in imitation_samples(one, renderer)]
         computer = GradientComputer(model, loss=IMITATION_LOSS, fast=True, micro_batch_tokens=LINE_TOKENS)
         train_sft(
             computer,

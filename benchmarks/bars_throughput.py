@@ -31,7 +31,7 @@ from wanderlust.recipes.tictactoe import FULL_DEMO, QUICK_DEMO
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
-from wanderlust.training.batch.samples import Sample, credited_samples, imitation_sample, to_samples
+from wanderlust.training.batch.samples import Sample, credited_samples, imitation_samples, to_samples
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, set_weights, weights_of
@@ -75,10 +75,13 @@ def taught() -> tuple[Any, Any]:
     model = fresh_model(tokenizer, QUICK_DEMO.shape, seed=0)
     renderer = LocalPolicy.of(model, tokenizer).renderer
     samples = [
-        imitation_sample(view_trajectory(game, view, COMPACT_WORDING), renderer, context=FULL_DEMO.sft_context_weight)
+        sample
         for game in games
         if worth_learning(game)
         for view in BOARD_VIEWS
+        for sample in imitation_samples(
+            view_trajectory(game, view, COMPACT_WORDING), renderer, context=FULL_DEMO.sft_context_weight
+        )
     ]
     imitate, rng = GradientComputer(model, loss=losses.IMITATION_LOSS), Random("imitate")
     config = OptimizerConfig(steps=IMITATE_STEPS, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98))

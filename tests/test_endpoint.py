@@ -14,10 +14,9 @@ from aiohttp.test_utils import TestServer
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.evals.evaluate import evaluate
-from wanderlust.openai_types import DeclaredTool
 from wanderlust.policies import endpoint
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.types import AnswerOptions, Message, Task, ToolCall, assistant, system, tool_message, user
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, Task, ToolCall, assistant, system, tool_message, user
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,10 @@ from aiohttp.test_utils import TestServer
 
 from faults import KINDS, Faults, app
 from wanderlust.environment import Environment, Limits
-from wanderlust.openai_types import DeclaredTool
 from wanderlust.policies import endpoint
 from wanderlust.policies.endpoint import Endpoint
 from wanderlust.runner.engine import rollouts
-from wanderlust.types import Status, Task, tool_message, user
+from wanderlust.types import DeclaredTool, Status, Task, tool_message, user
 
 ROLLOUTS = int(os.environ.get("FAULTY_ROLLOUTS", "300"))
 ADD = DeclaredTool(

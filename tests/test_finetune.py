@@ -28,7 +28,7 @@ from wanderlust.store.run_folder import STORE_FILE, runs_in
 from wanderlust.store.store import RunStore
 from wanderlust.studio.run_index import RunInfo
 from wanderlust.studio.runs import repro_command
-from wanderlust.training.batch.samples import Sample, imitation_sample
+from wanderlust.training.batch.samples import Sample, imitation_samples
 from wanderlust.training.checkpoint import load_state
 from wanderlust.training.conversations import conversation_samples, epoch_batches, parse_row
 from wanderlust.training.finetune import REFERENCE_FILE, resume_finetuning
@@ -132,7 +132,7 @@ def test_ids_and_mask_are_those_of_sampling() -> None:
     row = {"messages": [{"role": m.role, "content": m.content} for m in trajectory.messages]}
     (conversation,) = parse_row("", row, "sft").conversations
     (sample,) = conversation_samples(conversation, renderer)
-    wanted = imitation_sample(trajectory, renderer)
+    (wanted,) = imitation_samples(trajectory, renderer)
     assert (sample.ids, sample.mask, sample.advantages) == (wanted.ids, wanted.mask, wanted.advantages)
 
 

@@ -11,7 +11,7 @@ from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForC
 
 import toys
 from wanderlust.errors import ContextFull, PolicyFailure
-from wanderlust.policies.chat_template import PrefixWarning, Renderer
+from wanderlust.policies.chat_template import PrefixWarning, Renderer, Rendering
 from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
 from wanderlust.policies.local.inference_engine import NGramSpeculator
 from wanderlust.policies.local.kv_cache import BatchedKVCache
@@ -351,7 +351,7 @@ def test_a_template_that_rewrites_earlier_turns_is_detected_and_still_right() ->
 def test_kept_thoughts_are_read_on_with_their_own_probabilities() -> None:
     model = llama()
     with pytest.warns(PrefixWarning, match="stay in the context"):
-        policy = LocalPolicy.of(model, template(FORGETFUL), SamplingOptions(max_tokens=6), keeps_answers=True)
+        policy = LocalPolicy.of(model, template(FORGETFUL), SamplingOptions(max_tokens=6), rendering=Rendering(keeps_answers=True))
     messages = [user("hi")]
 
     async def go() -> list[Completion]:
@@ -371,7 +371,7 @@ def test_kept_thoughts_are_read_on_with_their_own_probabilities() -> None:
 def test_runs_keep_answers_unless_they_are_told_otherwise() -> None:
     kept, afresh = TrainConfig(), TrainConfig(earlier_answers="template")
     assert [
-        Replica(toys.fresh(0), toys.TOKENIZER, toys.Twice(), config=c).policy.renderer.keeps_answers
+        Replica(toys.fresh(0), toys.TOKENIZER, toys.Twice(), config=c).policy.renderer.rendering.keeps_answers
         for c in (kept, afresh)
     ] == [True, False]
     assert afresh.as_dict()["earlier_answers"] == "template"

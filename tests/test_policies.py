@@ -18,12 +18,24 @@ import pytest
 from wanderlust.agent import Agent
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import PolicyFailure, StopEpisode, ToolFailure, UsageError
-from wanderlust.openai_types import DeclaredTool, tool_from_wire
+from wanderlust.openai_types import tool_from_wire
 from wanderlust.policies.human import Human
 from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.serving.openai_client import Client
-from wanderlust.types import Completion, Message, Rollout, Status, Task, Tokens, ToolCall, assistant, tool_message, user
+from wanderlust.types import (
+    Completion,
+    DeclaredTool,
+    Message,
+    Rollout,
+    Status,
+    Task,
+    Tokens,
+    ToolCall,
+    assistant,
+    tool_message,
+    user,
+)
 
 TASK = Task(id="t")
 

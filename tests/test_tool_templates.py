@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import templates
 from templates import Says, tokenizer_with
 from wanderlust.errors import PolicyFailure
-from wanderlust.policies.chat_template import PrefixWarning, Renderer, ToolsWarning
+from wanderlust.policies.chat_template import PrefixWarning, Renderer, Rendering, ToolsWarning
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.tool_formats import tagged_json
 from wanderlust.policies.tool_formats.python_calls import (
@@ -70,14 +70,14 @@ SPEAKS = {
     "MISTRAL_NAMED": "mistral, named",
     "LFM": "lfm",
     "LFM_SILENT": "lfm",
-    "PLAIN": None,
+    "PLAIN": "text",
 }
 
 
 @pytest.mark.parametrize("name", SPEAKS)
 def test_a_template_is_recognised_by_what_it_writes(name):
     dialect = renderer_of(getattr(templates, name)).tool_call_format
-    assert (dialect and dialect.name) == SPEAKS[name]
+    assert dialect.name == SPEAKS[name]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
@@ -318,7 +318,7 @@ def test_where_answers_are_kept_an_episode_is_one_sequence(name, calls):
     """The user speaks four times; with calls, a result comes between, of one call or of two."""
     tokenizer = tokenizer_with(getattr(templates, name))
     with pytest.warns(PrefixWarning, match="stay in the context as they were sampled"):
-        renderer = Renderer(tokenizer, keeps_answers=True)
+        renderer = Renderer(tokenizer, Rendering(keeps_answers=True))
     written = [renderer.tool_call_format.render_calls(_calls(1 + n % 2)) for n in range(4)]
     texts = [
         part for said, call in zip(TALK, written, strict=True) for part in ((said + call, said) if calls else (said,))
@@ -351,7 +351,7 @@ def test_where_answers_are_not_kept_every_question_begins_a_sequence():
 def test_what_hides_the_last_answer_begins_a_sequence_even_where_answers_are_kept():
     forgetful = templates.PLAIN.replace("{{ m.content }}", "{{ m.content if m.role == 'user' or loop.last else '' }}")
     with pytest.warns(PrefixWarning):
-        renderer = Renderer(tokenizer_with(forgetful), keeps_answers=True)
+        renderer = Renderer(tokenizer_with(forgetful), Rendering(keeps_answers=True))
     assert renderer.extend([user("a"), assistant("b")], [user("c")], closed=True) is None
 
 
@@ -409,10 +409,23 @@ def test_without_tools_calls_are_just_text():
     assert renderer.parse_answer(renderer.tokenizer.encode(text, add_special_tokens=False)) == assistant(text)
 
 
-def test_a_template_without_known_calls_says_so():
+def test_a_template_without_calls_is_told_of_its_tools_in_words():
     renderer = renderer_of(templates.PLAIN)
-    with pytest.warns(ToolsWarning, match="TextProtocol"):
-        renderer.start([user("x")], [LOOK])
+    shown = renderer.tokenizer.decode(renderer.start([user("x")], [LOOK]))
+    assert '"name":"look"' in shown
+    assert "<tool_call>" in shown
+    called = assistant("Well.", ToolCall(id=call_id(1, 0), name="look", arguments='{"n": 1}'))
+    ids = renderer.render_answer(called, [user("x")], [LOOK])
+    assert renderer.parse_answer(ids, [LOOK], turn=1) == called
+    more = renderer.extend([user("x"), called], [tool_message("it is 1", called.tool_calls[0])], closed=True)
+    assert "<|im_start|>user\n<tool_response>\nit is 1\n</tool_response>" in renderer.tokenizer.decode(more)
+
+
+def test_a_template_with_calls_of_an_unknown_form_says_so():
+    unknown = templates.HERMES.replace("<tool_call>", "<invoke>").replace("</tool_call>", "</invoke>")
+    renderer = renderer_of(unknown)
+    with pytest.warns(ToolsWarning, match="in a form that is not known here"):
+        assert "<tool_call>" in renderer.tokenizer.decode(renderer.start([user("x")], [LOOK]))
 
 
 def test_a_conversation_that_the_template_refuses_is_one_line():

@@ -22,7 +22,7 @@ from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.collate import collate, microbatches
-from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, imitation_sample, to_samples
+from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, imitation_samples, to_samples
 from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
@@ -55,7 +55,7 @@ def babbler(seed: int) -> Any:
         for digit in range(10)
         for answer in range(10)
     ]
-    samples = [imitation_sample(trajectory, renderer) for trajectory in shown]
+    samples = [sample for trajectory in shown for sample in imitation_samples(trajectory, renderer)]
     optimizer = Optimizer(model, OptimizerConfig(steps=40, lr=1e-2, method="muon"))
     differentiator = GradientComputer(model, loss=losses.IMITATION_LOSS)
     for _ in range(40):
@@ -273,7 +273,7 @@ def test_imitation_teaches_what_was_shown() -> None:
     model = fresh_model(TOKENIZER, SHAPE, seed=3)
     renderer = Renderer(TOKENIZER)
     shown = [Trajectory(turns=[Turn(observation=(user(f"say {d}"),), action=assistant(str(d)))]) for d in range(10)]
-    samples = [imitation_sample(t, renderer, context=1.0) for t in shown]
+    samples = [sample for t in shown for sample in imitation_samples(t, renderer, context=1.0)]
     assert samples[0].ids == list(renderer.start([user("say 0")]) + renderer.render_answer(assistant("0")))
     optimizer = Optimizer(model, OptimizerConfig(steps=200, lr=1e-2, method="muon"))
     differentiator = GradientComputer(model, loss=losses.IMITATION_LOSS)
@@ -283,10 +283,10 @@ def test_imitation_teaches_what_was_shown() -> None:
     assert all(g.rewards == [1.0] * 4 for g in groups)
 
 
-def test_what_cannot_be_imitated_is_one_line():
-    turns = [Turn(observation=(user("a"),), action=assistant("b"), resets_context=n > 0) for n in range(2)]
-    with pytest.raises(UsageError, match="it has several conversations, or rewrites one"):
-        imitation_sample(Trajectory(turns=turns), Renderer(TOKENIZER))
+def test_each_conversation_of_an_episode_is_imitated() -> None:
+    turns = [Turn(observation=(user(f"a{n}"),), action=assistant("b"), resets_context=n > 0) for n in range(2)]
+    samples = imitation_samples(Trajectory(turns=turns), Renderer(TOKENIZER))
+    assert [sorted(sample.turns) for sample in samples] == [[0], [1]]
 
 
 def test_checkpoint_loads_with_transformers_and_bad_ones_are_said(tmp_path: Path) -> None:

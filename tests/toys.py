@@ -24,7 +24,7 @@ from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.advantages import assign_batch_advantages
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages
-from wanderlust.training.batch.samples import Sample, build_samples, imitation_sample
+from wanderlust.training.batch.samples import Sample, build_samples, imitation_samples
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, weights_of
@@ -113,7 +113,7 @@ def teacher() -> Any:
     """A policy that was shown every right answer of `Twice`."""
     model, renderer = fresh(99), Renderer(TOKENIZER)
     shown = [Trajectory(turns=[_turn(p, p + 1), _turn(p + 2, p + 2)]) for p in range(4)]
-    samples = [imitation_sample(trajectory, renderer) for trajectory in shown]
+    samples = [sample for trajectory in shown for sample in imitation_samples(trajectory, renderer)]
     optimizer = Optimizer(model, OptimizerConfig(steps=60, lr=2e-2, method="muon", decay="constant"))
     differentiator = GradientComputer(model, loss=losses.IMITATION_LOSS)
     for _ in range(60):

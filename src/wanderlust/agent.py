@@ -21,6 +21,7 @@ from wanderlust.types import (
     Tool,
     Trajectory,
     Turn,
+    declare_tools,
 )
 
 
@@ -180,12 +181,15 @@ class Agent:
         self._latest = None
         self._context_tokens.append(self.spending.add(completion))
         self.messages = [*context, completion.message]
-        turns = self.trajectory.turns
+        turns, offered = self.trajectory.turns, declare_tools(tools) if tools else ()
+        if turns and offered == turns[-1].tools:  # equal ones are kept once
+            offered = turns[-1].tools
         turn = Turn(
             observation=observation,
             action=completion.message,
             resets_context=bool(turns) and place.parent < 0,
             parent=place.parent if 0 <= place.parent < len(turns) - 1 else None,
+            tools=offered,
             finish=completion.finish,
             tokens=completion.tokens,
             usage=completion.usage,

@@ -26,6 +26,11 @@ def seat_of_key(key: str) -> str:
     return key.partition(_BRANCH)[0]
 
 
+def branch_key(seat: str, name: str) -> str:
+    """The key of a further conversation of the seat."""
+    return f"{seat}{_BRANCH}{name}"
+
+
 def draw_name(key: str, messages: Sequence[Message]) -> str:
     """What names the draw of an answer: the key and the number of messages, or, in a seat with several conversations,
     the seat, all messages, and how many equal requests came before."""
@@ -130,7 +135,7 @@ class ConversationGraph:
     def _place(self, turn: int, messages: Sequence[Message], name: str) -> Place:
         """The place after a turn of a request with this name: in the turn's own conversation, or in a branch."""
         number = next(number for number in count() if number not in self._asked.get(name, ()))
-        key = f"{self._key}{_BRANCH}{name}" + (f".{number}" if number else "")
+        key = branch_key(self._key, name) + (f".{number}" if number else "")
         if turn >= 0 and turn not in self._continued and number in (0, _number(self._keys[turn])):
             key = self._keys[turn]
         return Place(turn, key, messages, name, number)

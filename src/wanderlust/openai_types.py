@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, ToolFailure, UsageError, one_line
+from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.types import (
     IMAGE_MARK,
     AnswerDetails,
     AnswerOptions,
     Completion,
+    DeclaredTool,
     Message,
     Role,
     TokenLogprob,
@@ -355,19 +355,6 @@ def join_parts(parts: Iterable[str | Image]) -> tuple[str, tuple[str, ...]]:
         return "".join(part for part in listed if isinstance(part, str)), ()
     texts = (IMAGE_MARK if isinstance(part, Image) else part.replace(IMAGE_MARK, "\ufffd") for part in listed)
     return "".join(texts), images
-
-
-@dataclass(slots=True, kw_only=True)
-class DeclaredTool:
-    """A tool without an implementation here; the program that declared it runs it."""
-
-    name: str
-    description: str = ""
-    schema: dict[str, Any] = field(default_factory=dict)
-
-    async def __call__(self, **arguments: Any) -> str:
-        """Raise ToolFailure: the tool does not run here."""
-        raise ToolFailure(f"the tool {self.name!r} is run by the program that declared it, not here")
 
 
 class _ToolFunction(msgspec.Struct):

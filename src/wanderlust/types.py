@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from wanderlust.errors import ToolFailure
+
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -74,6 +76,25 @@ def assistant(text: str, *tool_calls: ToolCall) -> Message:
 def tool_message(text: str, call: ToolCall) -> Message:
     """The result of `call`, for the model to read."""
     return Message("tool", text, tool_call_id=call.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredTool:
+    """What a model is told of a tool. Another program, or another process, may run it.
+
+    Example:
+        >>> DeclaredTool(name="look", description="Look around.").name
+        'look'
+    """
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] = field(default_factory=dict)
+    """JSON schema of the arguments."""
+
+    async def __call__(self, **arguments: Any) -> str:
+        """Raise ToolFailure: the tool does not run here."""
+        raise ToolFailure(f"the tool {self.name!r} is run by the program that declared it, not here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +191,8 @@ class Turn:
     """True when `observation` is a context of its own (compaction, a sub-agent) and continues no turn."""
     parent: int | None = None
     """Index of the turn that this one continues, where that is not the turn before it."""
+    tools: tuple[DeclaredTool, ...] = ()
+    """What the policy was offered to call."""
     finish: str = "stop"
     tokens: Tokens | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
@@ -363,12 +386,26 @@ def decode_arguments(text: str) -> Any:
 class Tool(Protocol):
     """Something an agent can call."""
 
-    name: str
-    description: str
-    schema: dict[str, Any]
-    """JSON schema of the arguments."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        ...
 
     async def __call__(self, **arguments: Any) -> str: ...
+
+
+def declare_tools(tools: Sequence[Tool]) -> tuple[DeclaredTool, ...]:
+    """What a model is told of the tools."""
+    return tuple(
+        tool
+        if isinstance(tool, DeclaredTool)
+        else DeclaredTool(name=tool.name, description=tool.description or "", schema=tool.schema)
+        for tool in tools
+    )
 
 
 class Policy(Protocol):

@@ -30,6 +30,7 @@ from wanderlust.evals.judge_calibration import student_quantile
 from wanderlust.evals.statistics import Estimate, bounded_estimate
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.progress import Logger, open_progress
+from wanderlust.store.formats import CONVERSATION_COLUMNS
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Task
 
@@ -331,7 +332,7 @@ class _Bench:
         label, student = f"{_folder_name(name)}-seed{seed}", self.student
         settings = {"eval_share": 0.0} | dict(student.settings)
         trained = finetune(
-            [{key: row[key] for key in ("messages", "tools", "task") if key in row} for row in rows],
+            [{key: row[key] for key in (*CONVERSATION_COLUMNS, "task") if key in row} for row in rows],
             student.policy,
             out=self.out / "students" / label,
             seed=seed,
@@ -408,7 +409,8 @@ def _tokens(rows: Sequence[Mapping[str, Any]]) -> int:
 
 def _cost(row: Mapping[str, Any]) -> int:
     """The tokens of a row's conversation, questions included: a quarter of its characters."""
-    return 1 + sum(len(message["content"] or "") for message in row["messages"]) // CHARS_PER_TOKEN
+    messages = row["messages"] if "messages" in row else [*row["prompt"], *row["completion"]]
+    return 1 + sum(len(message["content"] or "") for message in messages) // CHARS_PER_TOKEN
 
 
 def _cut(rows: Sequence[Mapping[str, Any]], target: int) -> Iterator[Mapping[str, Any]]:

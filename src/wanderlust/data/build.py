@@ -43,14 +43,14 @@ from wanderlust.data.questions import (
     read_held_out,
     stated_answer,
 )
-from wanderlust.data.sampling import SampleStore, offered_tools
+from wanderlust.data.sampling import SampleStore
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError, writing
 from wanderlust.openai_types import message_to_wire
 from wanderlust.rubrics.parsing import last_number
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.progress import Logger, open_progress
-from wanderlust.store.formats import conversations, preferences
+from wanderlust.store.formats import CONVERSATION_COLUMNS, conversations, preferences
 from wanderlust.types import Group, Rollout, Task, user
 
 DATA_FOLDER = Path("data")
@@ -246,31 +246,26 @@ class Recipe:
 
     def _filter_answers(self, answers: Answers) -> None:
         filters, removed, played = self.plan.answers, Counter[str](), 0
-        envs = {one.source.label: one.env for one in self.sources}
         for question in self.questions:
             given = [(name, one) for name, own in answers.items() for one in own[question.id]]
             majority = majority_answer([stated_answer(last_text(one)) for _, one in given])
-            tools: list[dict[str, Any]] | None = None
             for teacher, one in given:
                 played += 1
                 reason = refused_by(one, filters, majority)
                 if reason is not None:
                     removed[reason] += 1
                     continue
-                if tools is None and any(t.action.tool_calls for each in one.trajectories for t in each.turns):
-                    tools = offered_tools(envs[question.source], question.task, one.seed)
-                self.rows += self._rows_of(question, one, teacher=teacher, tools=tools or [])
+                self.rows += self._rows_of(question, one, teacher=teacher)
         self.stages.record("answers", "rows", before=played, left=self.rows, removed=dict(removed))
 
-    def _rows_of(
-        self, question: Question, one: Rollout, *, teacher: str, tools: list[dict[str, Any]]
-    ) -> Iterator[dict[str, Any]]:
+    def _rows_of(self, question: Question, one: Rollout, *, teacher: str) -> Iterator[dict[str, Any]]:
         usage = [turn.usage.get("completion_tokens", 0) for each in one.trajectories for turn in each.turns]
         for row in conversations(one):
-            said = sum(len(message["content"] or "") for message in row["messages"] if message["role"] == "assistant")
+            told = {name: row[name] for name in CONVERSATION_COLUMNS if name in row}
+            answers = row["messages"] if "messages" in row else row["completion"]
+            said = sum(len(message["content"] or "") for message in answers if message["role"] == "assistant")
             yield {
-                "messages": row["messages"],
-                **({"tools": tools} if tools else {}),
+                **told,
                 "task": question.id,
                 "source": question.source,
                 "teacher": teacher,

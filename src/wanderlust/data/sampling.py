@@ -8,20 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from wanderlust.data.plan import PolicySettings, Writing
 from wanderlust.environment import Environment
-from wanderlust.errors import StopEpisode, UsageError
+from wanderlust.errors import UsageError
 from wanderlust.evals.evaluate import evaluate_sync
-from wanderlust.openai_types import tool_to_wire
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
-from wanderlust.runner.engine import rollout, run_blocking
 from wanderlust.runner.progress import Logger, NullLogger, ProgressLogger
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE
-from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool
+from wanderlust.types import Policy, Rollout, Status, Task
 
 SAMPLES_FOLDER = "samples"
 MAX_PASSES = 3
@@ -115,21 +112,3 @@ class _Oracle:
         if policy is None:
             raise UsageError(f"the environment has no oracle for the task {place.task!r}")
         return policy
-
-
-def offered_tools(env: Environment, task: Task, seed: int) -> list[dict[str, Any]]:
-    """The tools that a model is offered at the first turn of an episode, as chat endpoints write them."""
-    watch = _FirstTurn()
-    run_blocking(lambda: rollout(env, task, watch, seed=seed))
-    return watch.tools
-
-
-class _FirstTurn:
-    """Ends the episode at its first turn."""
-
-    def __init__(self) -> None:
-        self.tools: list[dict[str, Any]] = []
-
-    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
-        self.tools = [tool_to_wire(tool) for tool in tools]
-        raise StopEpisode("first turn")

@@ -21,7 +21,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.runner.engine import rollout
 from wanderlust.training import losses
-from wanderlust.training.batch.samples import imitation_sample, values_by_turn
+from wanderlust.training.batch.samples import imitation_samples, values_by_turn
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.types import Message, Policy, Task, Trajectory, system, user
 
@@ -185,7 +185,7 @@ def strategy(model: Any, tokenizer: Any) -> Strategy:
     """
     renderer, reader = Renderer(tokenizer), GradientComputer(model, loss=losses.IMITATION_LOSS)
     played = asyncio.run(_games())
-    samples = [imitation_sample(trajectory, renderer) for trajectory, _ in played]
+    samples = [sample for trajectory, _ in played for sample in imitation_samples(trajectory, renderer)]
     table: dict[tuple[str, tuple[str, ...], str], float] = {}
     for (_, places), sample, logprobs in zip(played, samples, reader.compute_logprobs(samples), strict=True):
         turns = values_by_turn([sample], [logprobs])

@@ -4,24 +4,38 @@ A conversation grows by ids: sampled tokens are never tokenized again. A templat
 example by dropping reasoning) cannot be extended that way; this is detected and warned of once. Then either turns start
 a sequence of their own, or earlier answers stay in the context as they were sampled. Text from users and tools never
 becomes a special token, even where it spells one.
+
+Where the template has no form of tool calls that is known here, tools and calls are text (`tools/text_protocol.py`).
 """
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import jinja2
 
 from wanderlust.errors import PolicyFailure, one_line
-from wanderlust.openai_types import message_to_template, tool_to_wire
+from wanderlust.openai_types import message_to_template, tool_from_wire, tool_to_wire
 from wanderlust.policies.streaming_text import cut_at_stops
-from wanderlust.policies.tool_formats.tagged_json import LFM, ToolCallFormat, call_id, recognize_format
-from wanderlust.types import Message, Tool, ToolCall, assistant, user
+from wanderlust.policies.tool_formats.tagged_json import LFM, TEXT_CALLS, ToolCallFormat, call_id, recognize_format
+from wanderlust.tools.text_protocol import render_tools_as_text
+from wanderlust.types import (
+    DeclaredTool,
+    Message,
+    Tool,
+    ToolCall,
+    assistant,
+    declare_tools,
+    decode_arguments,
+    system,
+    user,
+)
 
 _MARK = "\ue000{}\ue001"
 """Stands for a special token's text in a rendered conversation; from Unicode's private use area."""
@@ -59,6 +73,22 @@ class SpecialTokenEscaper:
             for m in messages
         ]
 
+    def escape_tools(self, tools: Sequence[Tool]) -> list[DeclaredTool]:
+        """The tools with marks where their names, descriptions or schemas spell a special token."""
+        pattern = self._pattern
+
+        def marked(value: Any) -> Any:
+            if isinstance(value, str) and pattern is not None:
+                return pattern.sub(lambda match: _MARK.format(self._numbers[match[0]]), value)
+            if isinstance(value, dict):
+                return {marked(name): marked(one) for name, one in value.items()}
+            return [marked(one) for one in value] if isinstance(value, list | tuple) else value
+
+        return [
+            DeclaredTool(name=marked(one.name), description=marked(one.description), schema=marked(one.schema))
+            for one in declare_tools(tools)
+        ]
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text with marks."""
         ids: list[int] = []
@@ -81,7 +111,30 @@ class PrefixWarning(UserWarning):
 
 
 class ToolsWarning(UserWarning):
-    """The chat template writes tool calls in an unknown format, so calls stay text."""
+    """The chat template writes tool calls in an unknown format, so the model is asked for them as text."""
+
+
+RENDERING_KEY = "wanderlust_rendering"
+"""Entry of a tokenizer's configuration with the choices that a checkpoint was trained with; a checkpoint keeps it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """How conversations become text, where there is a choice."""
+
+    keeps_answers: bool = False
+    """Whether sampled answers stay in the context, even where the template would rewrite them."""
+    text_calls: bool = False
+    """Whether tools and calls are text, even where the template has a form of its own."""
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Self:
+        """What the tokenizer's checkpoint was trained with."""
+        return cls(**getattr(tokenizer, "init_kwargs", {}).get(RENDERING_KEY, {}))
+
+    def set(self, tokenizer: Any) -> None:
+        """Let every renderer of this tokenizer choose so, also after it was saved and loaded."""
+        tokenizer.init_kwargs[RENDERING_KEY] = asdict(self)
 
 
 class Renderer:
@@ -89,12 +142,12 @@ class Renderer:
 
     Text from users and tools becomes no special token. `tokenizer` is a `transformers` tokenizer with a chat template
     and an end-of-turn token; PolicyFailure without them. Where the template writes tool calls in a known format,
-    `tool_call_format` reads them out of answers.
+    `tool_call_format` reads them out of answers; elsewhere they are text.
     """
 
-    def __init__(self, tokenizer: Any, *, keeps_answers: bool = False):
-        """With `keeps_answers`, sampled answers stay in the context, even where the template would rewrite them."""
-        self.keeps_answers = keeps_answers
+    def __init__(self, tokenizer: Any, rendering: Rendering | None = None):
+        """Without `rendering`, as the tokenizer's checkpoint was trained."""
+        self.rendering = rendering or Rendering.of(tokenizer)
         if not getattr(tokenizer, "chat_template", None):
             raise PolicyFailure("the tokenizer has no chat template: set tokenizer.chat_template")
         self.tokenizer = tokenizer
@@ -107,6 +160,7 @@ class Renderer:
         self.end_texts = [str(tokenizer.decode([end])) for end in sorted(self.end_ids)]
         self._escaper = SpecialTokenEscaper(tokenizer)
         self.tool_call_format, self._shows_calls = self._detect_call_format()
+        self._takes_system = self._writes_system()
         self._probe = self.text(_PROBE, asks=False)
         answer = assistant("third")
         _, before, closing = self.text([_PROBE[0], answer], asks=False).rpartition(answer.content)
@@ -118,19 +172,18 @@ class Renderer:
         self._decode = lru_cache(TEXT_CACHE_ENTRIES)(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)))
         self._piece = lru_cache(TEXT_CACHE_ENTRIES)(self._piece_after)
         self._results = lru_cache(TEXT_CACHE_ENTRIES)(self._results_after)
-        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(lambda messages: self.encode(self.text(messages)))
+        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(self._opening_of)
+        self._writes_answers_plainly = self._answers_plainly()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is remembered stays here."""
-        return type(self), (self.tokenizer,)
+        return type(self), (self.tokenizer, self.rendering)
 
     def start(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Render a whole context that asks for an answer. PolicyFailure where the template refuses it."""
-        if not tools:
-            return self._opening(tuple(messages))
-        if self.tool_call_format is None:
+        if tools and self._unknown_calls:
             warnings.warn(_UNKNOWN, ToolsWarning, stacklevel=3)
-        return self.encode(self.text(messages, tools))
+        return self._opening(tuple(messages), json.dumps([tool_to_wire(tool) for tool in tools]))
 
     def extend(self, context: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
         """Render the ids that follow a context which ends in the sampled answer `context[-1]`, up to the next answer.
@@ -141,7 +194,7 @@ class Renderer:
         calls = context[-1].tool_calls
         if calls and self.appends:
             return self._results(calls, tuple(new), closed)
-        only_results = self.tool_call_format is not None and all(message.role == "tool" for message in new)
+        only_results = all(message.role == "tool" for message in new)
         if calls and only_results and self.text([*context, *new]).startswith(self.text(context[:-1])):
             # Tool results keep the text before them unchanged, though other messages would not.
             return self._results(calls, tuple(new), closed)
@@ -151,7 +204,7 @@ class Renderer:
         opening = self.text(context[:-1])
         if after.startswith(before) and before.startswith(opening + context[-1].content):
             return self.encode(self._tail(self.closing, closed) + after[len(before) :])
-        return self._after_kept_answer(context, new, closed=closed) if self.keeps_answers else None
+        return self._after_kept_answer(context, new, closed=closed) if self.rendering.keeps_answers else None
 
     def _after_kept_answer(
         self, context: Sequence[Message], new: Sequence[Message], *, closed: bool
@@ -181,9 +234,39 @@ class Renderer:
         ends = [place + len(end) for end in self.end_texts if (place := answer.rfind(end)) >= 0]
         return before, answer[: max(ends)] if ends else answer
 
-    def render_answer(self, answer: Message) -> tuple[int, ...]:
-        """Render an answer that was not sampled, with the end-of-turn id."""
-        return (*self.encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
+    def render_answer(
+        self, answer: Message, messages: Sequence[Message] = (), tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
+        """Render an answer that was not sampled, with the end-of-turn id: as the template writes it after `messages`.
+
+        PolicyFailure where that is not read back as the same calls: they would be lost.
+        """
+        ids = (*self.encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
+        if messages and (answer.tool_calls or not self._writes_answers_plainly):
+            written = self.answer_text_at([*messages, answer], len(messages), tools)
+            own = self.encode(written[1]) if written is not None else ()
+            if own and own[-1] in self.end_ids and self._loses_calls(answer, own, tools) is None:
+                return own
+        if (lost := self._loses_calls(answer, ids, tools)) is not None:
+            raise PolicyFailure(lost)
+        return ids
+
+    def _loses_calls(self, answer: Message, ids: Sequence[int], tools: Sequence[Tool]) -> str | None:
+        """What is wrong where these ids are not read back as the answer's calls; None where they are."""
+        if not answer.tool_calls and not tools:
+            return None
+        if not tools:
+            return f"an answer calls {answer.tool_calls[0].name!r}, and it was offered no tools: its call would be lost"
+        read = self.parse_answer(ids, tools).tool_calls
+        meant, found = (
+            [(call.name, decode_arguments(call.arguments)) for call in calls] for calls in (answer.tool_calls, read)
+        )
+        if meant == found:
+            return None
+        return (
+            f"an answer with the calls {one_line(str(meant), 200)} would be read back as {one_line(str(found), 200)}: "
+            "the chat template cannot write it; set tool_calls to text (--tool-calls text)"
+        )
 
     def parse_answer(
         self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0, stops: Sequence[str] = ()
@@ -193,9 +276,7 @@ class Renderer:
         With tools, calls are parsed where the template's call format is known; `turn` keys their ids.
         """
         text = cut_at_stops(self.answer_text(ids), stops)
-        return (
-            self.tool_call_format.parse(text, tools, turn=turn) if tools and self.tool_call_format else assistant(text)
-        )
+        return self.tool_call_format.parse(text, tools, turn=turn) if tools else assistant(text)
 
     def answer_text(self, ids: Sequence[int]) -> str:
         """Decode sampled ids, without the end-of-turn id."""
@@ -206,13 +287,16 @@ class Renderer:
 
         Calls that the template cannot write (several where it takes one, broken ones) are written into the text.
         """
-        schemas = [tool_to_wire(tool) for tool in tools] or None
+        escaped = self._escaper.escape_tools(tools)
+        schemas = [tool_to_wire(tool) for tool in escaped] or None
         rewritten = [
             m
             if (not m.tool_calls or (self._shows_calls and all(call.name for call in m.tool_calls)))
             else self._spoken(m)
             for m in messages
         ]
+        if self.tool_call_format is TEXT_CALLS:
+            rewritten, schemas = render_tools_as_text(rewritten, escaped, in_system=self._takes_system), None
         try:
             return self._apply_template(rewritten, schemas, asks)
         except _REFUSALS as error:
@@ -235,7 +319,7 @@ class Renderer:
 
     def _spoken(self, message: Message) -> Message:
         """The message with its calls as text, in the template's call format."""
-        if not message.tool_calls or self.tool_call_format is None:
+        if not message.tool_calls:
             return message
         text = "\n".join(filter(None, [message.content, self.tool_call_format.render_calls(message.tool_calls)]))
         return replace(message, content=text, tool_calls=())
@@ -264,20 +348,42 @@ class Renderer:
         closing = before[end:] if end >= 0 else self.closing
         return self.encode(self._tail(closing, closed) + after[len(before) :])
 
-    def _detect_call_format(self) -> tuple[ToolCallFormat | None, bool]:
+    def _opening_of(self, messages: tuple[Message, ...], schemas: str) -> tuple[int, ...]:
+        return self.encode(self.text(messages, [tool_from_wire(one) for one in json.loads(schemas)]))
+
+    def _writes_system(self) -> bool:
+        """Whether the template writes a system message where it stands."""
+        try:
+            return "first rule" in self._apply_template([system("first rule"), _ASKED], None, asks=True)
+        except _REFUSALS:
+            return False
+
+    def _answers_plainly(self) -> bool:
+        """Whether the template writes an answer without calls as it is, space included, and nothing before it."""
+        answer = assistant(" second\n")
+        written = self.answer_text_at([_ASKED, answer], 1)
+        return written is not None and written[1] == answer.content + str(self.tokenizer.eos_token)
+
+    def _detect_call_format(self) -> tuple[ToolCallFormat, bool]:
         """The format of the template's calls, and whether the template writes them itself."""
+        self._unknown_calls = False
+        if self.rendering.text_calls:
+            return TEXT_CALLS, False
         try:
             with_call = self._apply_template([_ASKED, _CALLING], [_TOOL], asks=False)
             without_call = self._apply_template([_ASKED], [_TOOL], asks=False)
         except _REFUSALS:
-            return None, False
+            return TEXT_CALLS, False
         call_format = recognize_format(
             with_call[len(without_call) :] if with_call.startswith(without_call) else with_call,
             name=_CALLING.tool_calls[0].name,
         )
         if call_format is None and "<|tool_list_start|>" in without_call:
             return LFM, False  # LFM2's first template leaves the format of calls to the caller
-        return call_format, call_format is not None
+        if call_format is None:
+            self._unknown_calls = _TOOL["function"]["name"] in without_call
+            return TEXT_CALLS, False
+        return call_format, True
 
     def _appends(self) -> bool:
         """Whether a later message always adds the same text. Warns where it changes the text before it."""
@@ -288,7 +394,7 @@ class Renderer:
             opened = self.text(context[:-1]) + context[-1].content
             if not (after.startswith(before) and before.startswith(opened)):
                 warnings.warn(
-                    "the chat template rewrites earlier turns: " + (_KEPT if self.keeps_answers else _AFRESH),
+                    "the chat template rewrites earlier turns: " + (_KEPT if self.rendering.keeps_answers else _AFRESH),
                     PrefixWarning,
                     stacklevel=3,
                 )
@@ -308,7 +414,7 @@ _KEPT = (
 )
 _ASKED = user("first words")
 _CALLING = assistant("", ToolCall(id=call_id(1, 0), name="look_up_probe", arguments='{"place": "here", "number": 3}'))
-_TOOL = {
+_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "look_up_probe",
@@ -319,8 +425,8 @@ _TOOL = {
 _REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Exceptions of a template over a conversation that it was not written for."""
 _UNKNOWN = (
-    "the chat template has no way of calling tools that is known here, so calls stay text: wrap the policy in "
-    "wanderlust.tools.text_protocol.TextProtocol"
+    "the chat template writes tool calls in a form that is not known here, so the model is told of its tools in words "
+    "and asked for calls as <tool_call>{...}</tool_call>"
 )
 
 

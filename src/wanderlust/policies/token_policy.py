@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from wanderlust.conversation_graph import draw_name, seat_of_key
+from wanderlust.conversation_graph import draw_name
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.base import (
     OnTokens,
@@ -22,6 +22,7 @@ from wanderlust.policies.base import (
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.streaming_text import StreamingText, first_stop
 from wanderlust.policies.thinking import ForcedTokens, check_thinking, sample_thinking, thinking_ids
+from wanderlust.policies.token_conversations import TokenConversations
 from wanderlust.types import (
     AnswerDetails,
     AnswerOptions,
@@ -39,42 +40,6 @@ HONOURED_OPTIONS = frozenset({"stop", "max_tokens", "logprobs"})
 """Fields of AnswerOptions that sampling tokens can honour; `response_format` where the sampler takes a schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """A conversation as it stood after an answer."""
-
-    messages: int
-    ids: int
-    """Ids of the messages, read and sampled."""
-    closed: bool
-    """Whether the end-of-turn id was sampled."""
-
-
-@dataclass(slots=True)
-class _Conversation:
-    messages: list[Message] = field(default_factory=list)
-    tool_names: tuple[str, ...] = ()
-    """Names of the tools in the context."""
-    ids: list[int] = field(default_factory=list)
-    answers: list[_Answered] = field(default_factory=list)
-    busy: bool = False
-
-    def append(self, read: Sequence[int], messages: Sequence[Message], said: Sequence[int], *, closed: bool) -> None:
-        """Add what was read and an answer; `messages` is the whole conversation."""
-        self.ids += (*read, *said)
-        self.messages = [*messages]
-        self.answers.append(_Answered(len(messages), len(self.ids), closed))
-
-    def until(self, messages: Sequence[Message]) -> _Conversation | None:
-        """The conversation up to the last of its answers that `messages` goes on from; None where there is none."""
-        for number in range(len(self.answers), 0, -1):
-            end = self.answers[number - 1]
-            if end.messages < len(messages) and list(messages[: end.messages]) == self.messages[: end.messages]:
-                kept = self.messages[: end.messages], self.tool_names, self.ids[: end.ids], self.answers[:number]
-                return _Conversation(*kept)
-        return None
-
-
 class TokenPolicy:
     """Sample with exact ids and log-probabilities, by any sampler.
 
@@ -90,7 +55,7 @@ class TokenPolicy:
         self.sampler, self.renderer, self.seed = sampler, renderer, seed
         self.sampling = sampling or SamplingOptions()
         check_thinking(self.sampling)
-        self._conversations: dict[str, _Conversation] = {}
+        self._conversations = TokenConversations(renderer)
 
     @property
     def label(self) -> str | None:
@@ -163,7 +128,10 @@ class TokenPolicy:
         key: str,
         on_tokens: OnTokens | None = None,
     ) -> Completion:
-        talk, new = self._open(messages, tools, key=key)
+        opened = self._conversations.open(messages, tools, key=key)
+        talk, new = opened.conversation, opened.new
+        if opened.restarted:
+            self.sampler.release(key)
         offset, talk.busy = len(talk.ids), True
         draws = derive_key(self.seed, draw_name(key, messages))
         sampling = self._sampling_of(options)
@@ -184,7 +152,7 @@ class TokenPolicy:
         closed = sampled.ids[-1] in self.renderer.end_ids
         talk.append(new, [*messages, message], sampled.ids, closed=closed)
         tokens = Tokens(
-            prompt=tuple(new),
+            prompt=new,
             completion=sampled.ids,
             logprobs=sampled.logprobs,
             offset=offset,
@@ -222,15 +190,16 @@ class TokenPolicy:
             logprobs=tuple(TokenLogprob(text=str(decode([token])), logprob=logprob) for token, logprob in pairs),
         )
 
-    def force_answer(self, messages: Sequence[Message], answer: Message, *, key: str) -> Completion:
+    def force_answer(
+        self, messages: Sequence[Message], answer: Message, *, key: str, tools: Sequence[Tool] = ()
+    ) -> Completion:
         """Append a given answer as if it had been sampled; the conversation continues from there.
 
         The completion's finish is `not_sampled` and its log-probabilities are 0, those of a certain answer.
         """
-        talk, new = self._open(messages, (), key=key)
-        offset, ids = len(talk.ids), self.renderer.render_answer(answer)
-        talk.append(new, [*messages, answer], ids, closed=True)
-        tokens = Tokens(prompt=tuple(new), completion=ids, logprobs=(0.0,) * len(ids), offset=offset)
+        tokens = self._conversations.give(messages, answer, tools, key=key)
+        if not tokens.offset:  # what the sampler keeps of an earlier conversation is of no use
+            self.sampler.release(key)
         return Completion(message=answer, finish=NOT_SAMPLED, tokens=tokens)
 
     def thinking_of(self, completion: Sequence[int]) -> Sequence[int] | None:
@@ -263,39 +232,5 @@ class TokenPolicy:
 
     def release(self, key: str) -> None:
         """Forget the conversation `key`."""
-        if self._conversations.pop(key, None) is not None:
+        if self._conversations.drop(key):
             self.sampler.release(key)
-
-    def _open(
-        self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str
-    ) -> tuple[_Conversation, tuple[int, ...]]:
-        """Find the conversation under `key`, or start one, and render the ids that it reads next."""
-        if any(message.images for message in messages):
-            raise PolicyFailure("a message with an image, and this model reads text alone")
-        talk = self._conversations.get(key) if key else None
-        if talk is not None and talk.busy:
-            raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
-        tool_names = tuple(tool.name for tool in tools)
-        known, new = talk if talk is not None else self._parent(messages, key), None
-        if known is not None and known.answers and tool_names in ((), known.tool_names):
-            length = len(known.messages)
-            if len(messages) > length and list(messages[:length]) == known.messages:
-                new = self.renderer.extend(known.messages, messages[length:], closed=known.answers[-1].closed)
-        if known is None or new is None:
-            if talk is not None:
-                self.sampler.release(key)
-            known, new = _Conversation(tool_names=tool_names), self.renderer.start(messages, tools)
-        elif talk is None:  # a branch is a sequence of its own
-            known.ids, new = [], (*known.ids, *new)
-        if key:
-            self._conversations[key] = known
-        return known, new
-
-    def _parent(self, messages: Sequence[Message], key: str) -> _Conversation | None:
-        """The longest beginning of `messages` among the other conversations of the seat."""
-        seat = seat_of_key(key)
-        if seat == key:
-            return None
-        others = [talk for name, talk in self._conversations.items() if seat_of_key(name) == seat]
-        found = [talk for other in others if (talk := other.until(messages)) is not None]
-        return max(found, key=lambda talk: len(talk.messages), default=None)

@@ -39,7 +39,7 @@ from wanderlust.runner.engine import play_groups
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.algorithms.presets import algorithm
-from wanderlust.training.batch.samples import Sample, imitation_sample
+from wanderlust.training.batch.samples import Sample, imitation_samples
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.group_source import OnPolicySource
@@ -208,15 +208,16 @@ class Demo:
         """Imitation samples: the good games in all eight views of the board, whole and joined half-way."""
         selected = [g.rollouts[0] for g in games if worth_learning(g.rollouts[0])]
         return [
-            imitation_sample(
-                view_trajectory(game, view, COMPACT_WORDING, join=join),
-                renderer,
-                context=self.config.sft_context_weight,
-            )
+            sample
             for n, game in enumerate(selected)
             for i, view in enumerate(BOARD_VIEWS)
             for join in ((0,) if (n + i) % 2 else (1 + (n + i // 2) % max(len(game.trajectory.turns) - 1, 1),))
             if join < len(game.trajectory.turns)
+            for sample in imitation_samples(
+                view_trajectory(game, view, COMPACT_WORDING, join=join),
+                renderer,
+                context=self.config.sft_context_weight,
+            )
         ]
 
     async def evaluate(self, pool: ProcessPoolTrainer, policy: str, *, step: int | None = None) -> bool:

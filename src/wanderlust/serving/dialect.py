@@ -13,8 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from wanderlust.errors import UsageError
-from wanderlust.openai_types import DeclaredTool
-from wanderlust.types import AnswerOptions, Message, Policy, SupportsOptions, Turn
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, Policy, SupportsOptions, Turn
 
 JsonObject = dict[str, Any]
 OnPiece = Callable[[int, str], None]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, WanderlustError, one_line
-from wanderlust.openai_types import DeclaredTool, parse_request
+from wanderlust.openai_types import parse_request
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.streaming_text import StreamingText, cut_at_stops
@@ -30,7 +30,7 @@ from wanderlust.serving.model_requests import (
     parse_completion_request,
 )
 from wanderlust.serving.streaming import Choice, WireFormat
-from wanderlust.types import Message, Tool, assistant, decode_arguments
+from wanderlust.types import DeclaredTool, Message, Tool, assistant, decode_arguments
 
 PREFIX_CACHE_ENTRIES = 32
 """Conversations; each holds a row of the engine's memory."""
@@ -211,8 +211,6 @@ class ModelAPI:
     async def _chat(self, body: Mapping[str, Any], prefer: str) -> HttpResponse | ResponseStream:
         request = parse_chat_completion_request(body, self._sampling, prefer=prefer)
         model = self._resolve_model(request.options)
-        if request.tools and model.renderer.tool_call_format is None:
-            raise UsageError(f"the chat template of {model.name} has no known way of calling tools: leave `tools` out")
         chat = _Chat(model, request, self._number())
         try:
             chat.open()
@@ -375,7 +373,7 @@ class _Chat(_Talk):
     def parse_message(self, ids: Sequence[int]) -> Message:
         """Parse the message and its calls; broken ones stay text, as clients know no calls without a name."""
         message, dialect = super().parse_message(ids), self.model.renderer.tool_call_format
-        if not self.tools or dialect is None:
+        if not self.tools:
             return message
         return dialect.calls_as_text(dialect.parse(message.content, self.tools, turn=len(self.messages)))
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError
-from wanderlust.openai_types import DeclaredTool, message_from_wire, parse_request, tool_from_wire
+from wanderlust.openai_types import message_from_wire, parse_request, tool_from_wire
 from wanderlust.policies.base import SamplingOptions, schema_text
 from wanderlust.policies.endpoint import PREFER_TOKEN_IDS
 from wanderlust.serving.dialect import read_stops, requested_format
-from wanderlust.types import Message
+from wanderlust.types import DeclaredTool, Message
 
 MAX_CHOICES = 256
 """Answers of one request, over all its prompts."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.openai_types import DeclaredTool, MessageContent, declare_tool, parse_request, parse_role, read_content
+from wanderlust.openai_types import MessageContent, declare_tool, parse_request, parse_role, read_content
 from wanderlust.serving.chat_api import UNHONOURED_OPTIONS, first_limit, read_tool_choice, render_logprob
 from wanderlust.serving.dialect import (
     KEEP_ALIVE_COMMENT,
@@ -27,7 +27,7 @@ from wanderlust.serving.dialect import (
     requested_format,
     unsent_text,
 )
-from wanderlust.types import AnswerOptions, Message, ToolCall, Turn, assistant, system
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, assistant, system
 
 MAX_STORED_RESPONSES = 4096
 """Responses of one episode that can be referred to; the oldest are forgotten first."""

@@ -16,12 +16,14 @@ from typing import Any, Literal
 
 from wanderlust import __version__
 from wanderlust._lazy import needs_extra
-from wanderlust.openai_types import message_to_wire
+from wanderlust.openai_types import message_to_wire, tool_to_wire
 from wanderlust.store.reader import RolloutRow, RunReader
-from wanderlust.types import Group, Message, Rollout, Trajectory, Turn, decode_arguments
+from wanderlust.types import DeclaredTool, Group, Message, Rollout, Trajectory, Turn, decode_arguments
 
 MIN_REWARD_RANGE = 1e-6
 """Smallest difference of rewards between the two of a pair."""
+CONVERSATION_COLUMNS = ("messages", "prompt", "completion", "tools")
+"""Columns of `conversations` that are trained on; the others say where they come from."""
 ATIF_VERSION = "ATIF-v1.8"
 ATIF_USAGE_KEYS = ("prompt_tokens", "completion_tokens")
 
@@ -125,6 +127,7 @@ def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
         {
             "seat": trajectory.seat,
             "messages": [message_to_wire(message) for message in trajectory.messages],
+            "tools": _tools_of(trajectory),
             "score": asdict(trajectory.score) if trajectory.score is not None else None,
         }
         for trajectory in rollout.trajectories
@@ -144,25 +147,68 @@ def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
     }
 
 
+def _tools_of(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """All tools that the seat was offered, once each."""
+    offered: list[DeclaredTool] = []
+    for turn in trajectory.turns:
+        offered += [tool for tool in turn.tools if tool not in offered]
+    return [tool_to_wire(tool) for tool in offered]
+
+
 def conversations(rollout: Rollout, *, min_reward: float | None = None) -> Iterator[dict[str, Any]]:
     """Yield the conversations of each trainable seat with a score of at least `min_reward`; failed rollouts have none.
 
-    A seat has more than one where the agent had: sub-agents, parallel calls, a context that was rewritten.
+    A seat has more than one where the agent had: sub-agents, parallel calls, a context that was rewritten. Each has
+    `messages`, and `tools` where the policy was offered some. Where the tools change on the way, so does the context:
+    what follows is a row of its own, with `prompt` and `completion`, so that no answer is in two of them.
     """
     for trajectory in rollout.trajectories:
         score = trajectory.score
         if score is None or not trajectory.trainable or (min_reward is not None and score.reward < min_reward):
             continue
+        about = {"task": rollout.task.id, "seat": trajectory.seat, "reward": score.reward}
+        written = set[tuple[int, int]]()
         for end in trajectory.ends:
-            messages = [message_to_wire(message) for message in trajectory.conversation(end)]
-            yield {"messages": messages, "task": rollout.task.id, "seat": trajectory.seat, "reward": score.reward}
+            for part in _parts(trajectory, end):
+                if (part.turns[0], part.turns[-1]) not in written:  # several conversations may begin alike
+                    written.add((part.turns[0], part.turns[-1]))
+                    yield {**part.columns(trajectory), **about}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Turns of one conversation with the same tools in their context."""
+
+    turns: list[int]
+    tools: tuple[DeclaredTool, ...]
+
+    def columns(self, trajectory: Trajectory) -> dict[str, Any]:
+        messages = [message_to_wire(message) for message in trajectory.conversation(self.turns[-1])]
+        declared = {"tools": [tool_to_wire(tool) for tool in self.tools]} if self.tools else {}
+        before = trajectory.parent(self.turns[0])
+        if before is None:
+            return {"messages": messages, **declared}
+        asked = len(trajectory.conversation(before)) + len(trajectory.turns[self.turns[0]].observation)
+        return {"prompt": messages[:asked], "completion": messages[asked:], **declared}
+
+
+def _parts(trajectory: Trajectory, end: int) -> list[_Part]:
+    """The conversation up to a turn, cut where other tools are offered; a turn without any reads those before it."""
+    parts: list[_Part] = []
+    for turn in trajectory.path(end):
+        offered = trajectory.turns[turn].tools
+        if parts and offered in ((), parts[-1].tools):
+            parts[-1].turns.append(turn)
+        else:
+            parts.append(_Part([turn], offered))
+    return parts
 
 
 def preferences(group: Group, *, min_reward: float | None = None) -> Iterator[dict[str, Any]]:
     """Yield a pair per seat of the group's best and worst scored rollout: what they share, then how each went on.
 
     Seats whose rewards agree, or whose best is below `min_reward`, have none; nor have those whose two conversations
-    differ before an answer.
+    differ before an answer, or are offered other tools than one another, or at another turn.
     """
     for seat in dict.fromkeys(t.seat for rollout in group.rollouts for t in rollout.trajectories if t.trainable):
         scored = [
@@ -176,6 +222,12 @@ def preferences(group: Group, *, min_reward: float | None = None) -> Iterator[di
         (best, chosen), (worst, rejected) = (pick(scored, key=lambda pair: pair[0]) for pick in (max, min))
         if best - worst <= MIN_REWARD_RANGE or best < (-inf if min_reward is None else min_reward):
             continue
+        if not chosen.turns or not rejected.turns:
+            continue
+        parts = [_parts(trajectory, len(trajectory.turns) - 1) for trajectory in (chosen, rejected)]
+        if any(len(own) > 1 for own in parts) or parts[0][0].tools != parts[1][0].tools:
+            continue
+        tools = [tool_to_wire(tool) for tool in parts[0][0].tools]
         both = [[message_to_wire(message) for message in trajectory.messages] for trajectory in (chosen, rejected)]
         shared = next((n for n, (one, other) in enumerate(zip(*both, strict=False)) if one != other), None)
         if shared is None or both[0][shared]["role"] != "assistant" or both[1][shared]["role"] != "assistant":
@@ -184,6 +236,7 @@ def preferences(group: Group, *, min_reward: float | None = None) -> Iterator[di
             "prompt": both[0][:shared],
             "chosen": both[0][shared:],
             "rejected": both[1][shared:],
+            **({"tools": tools} if tools else {}),
             "task": group.task.id,
             "seat": seat,
             "rewards": [best, worst],

@@ -1,4 +1,7 @@
-"""The stored form of a rollout: one compressed record, and its token arrays packed separately."""
+"""The stored form of a rollout: one compressed record, and its token arrays packed separately.
+
+Tools stand in the record once, at the first of the turns that were offered them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import msgspec
 import zstandard
 
 from wanderlust.errors import NotSerializable, StoreError
-from wanderlust.types import Rollout, Tokens, Trajectory, Turn
+from wanderlust.types import DeclaredTool, Rollout, Tokens, Trajectory, Turn
 
 DICTIONARY_BYTES = 16 * 1024
 _LEVEL = 3
@@ -20,19 +23,38 @@ _HEAD = 7
 """Numbers per turn: trajectory, turn, offset, version, ids of the prompt, of the completion, log-probabilities."""
 
 
-def _shallow_dict(kind: type, without: str) -> Callable[[Any], dict[str, Any]]:
-    """A fast shallow dict of a dataclass's fields but one."""
-    names = [field.name for field in fields(kind) if field.name != without]
+def _shallow_dict(kind: type, *without: str) -> Callable[[Any], dict[str, Any]]:
+    """A fast shallow dict of a dataclass's fields but some."""
+    names = [field.name for field in fields(kind) if field.name not in without]
     values = attrgetter(*names)
     return lambda value: dict(zip(names, values(value), strict=True))
 
 
-_TURN = _shallow_dict(Turn, without="tokens")
-_TRAJECTORY = _shallow_dict(Trajectory, without="turns")
-_ROLLOUT = _shallow_dict(Rollout, without="trajectories")
+_TURN = _shallow_dict(Turn, "tokens", "tools")
+_TRAJECTORY = _shallow_dict(Trajectory, "turns")
+_ROLLOUT = _shallow_dict(Rollout, "trajectories")
 _BYTES = (bytes, bytearray, memoryview)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Rollout)
+_OFFERED = "offered_tools"
+
+
+class _ToolRecord(msgspec.Struct):
+    """Tools that a seat was offered from one of its turns on."""
+
+    trajectory: int
+    turn: int
+    tools: tuple[DeclaredTool, ...]
+
+
+class _ToolRecords(msgspec.Struct):
+    """The part of a record that `Rollout` has no field for."""
+
+    offered_tools: list[_ToolRecord] = []
+
+
+_tool_encoder = msgspec.msgpack.Encoder(enc_hook=str)
+_tool_decoder = msgspec.msgpack.Decoder(_ToolRecords)
 
 
 def pack(rollout: Rollout) -> bytes:
@@ -47,6 +69,8 @@ def pack(rollout: Rollout) -> bytes:
         for trajectory in rollout.trajectories
     ]
     record = _ROLLOUT(rollout) | {"trajectories": trajectories}
+    if offered := _offered_tools(rollout):
+        record[_OFFERED] = msgspec.msgpack.decode(_tool_encoder.encode(offered))
     try:
         try:
             return _encoder.encode(record)
@@ -54,6 +78,29 @@ def pack(rollout: Rollout) -> bytes:
             return _encoder.encode(_encodable(msgspec.to_builtins(record, builtin_types=_BYTES)))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise NotSerializable(f"the rollout of task {rollout.task.id!r} is not plain data: {error}") from error
+
+
+def _offered_tools(rollout: Rollout) -> list[_ToolRecord]:
+    """An entry for each turn that was offered other tools than the one before it."""
+    records = []
+    for i, trajectory in enumerate(rollout.trajectories):
+        before: tuple[DeclaredTool, ...] = ()
+        for j, turn in enumerate(trajectory.turns):
+            if turn.tools is not before and turn.tools != before:
+                records.append(_ToolRecord(trajectory=i, turn=j, tools=turn.tools))
+            before = turn.tools
+    return records
+
+
+def _fill_tools(rollout: Rollout, records: Sequence[_ToolRecord]) -> None:
+    changes = {(one.trajectory, one.turn): one.tools for one in records}
+    for i in {one.trajectory for one in records}:
+        turns = rollout.trajectories[i].turns
+        offered: tuple[DeclaredTool, ...] = ()
+        for j, turn in enumerate(turns):
+            offered = changes.get((i, j), offered)
+            if offered:
+                turns[j] = replace(turn, tools=offered)
 
 
 def _encodable(data: Any) -> Any:
@@ -102,6 +149,8 @@ def unpack(record: bytes, tokens: bytes | None) -> Rollout:
     """Restore the rollout of `pack` and `pack_tokens`. Raises StoreError when the bytes are damaged."""
     try:
         rollout = _decoder.decode(record)
+        if _OFFERED.encode() in record:
+            _fill_tools(rollout, _tool_decoder.decode(record).offered_tools)
         if tokens is not None:
             _fill(rollout, tokens)
     except (msgspec.MsgspecError, struct.error, ValueError, IndexError) as error:

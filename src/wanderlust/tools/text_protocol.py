@@ -122,8 +122,13 @@ def parse_text_calls(text: str, *, prefix: str = "call") -> Iterator[ToolCall]:
         yield ToolCall(id=f"{prefix}_{number}", name=name, arguments=arguments)
 
 
-def render_tools_as_text(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[Message]:
-    """Render the conversation for a model without native calls: the tools first, calls and results as text."""
+def render_tools_as_text(
+    messages: Sequence[Message], tools: Sequence[Tool] = (), *, in_system: bool = True
+) -> list[Message]:
+    """Render the conversation for a model without native calls: the tools first, calls and results as text.
+
+    The tools stand in the system message, or, for a model that takes none, before the first message.
+    """
     plain: list[Message] = []
     for is_result, run in groupby(messages, lambda message: message.role == "tool"):
         if is_result:  # consecutive results are one message: some chat templates want the roles to alternate
@@ -137,6 +142,8 @@ def render_tools_as_text(messages: Sequence[Message], tools: Sequence[Tool] = ()
     instructions = TEXT_TOOL_INSTRUCTIONS.format(tools=declared)
     if plain and plain[0].role == "system":
         return [system(f"{plain[0].content}\n\n{instructions}"), *plain[1:]]
+    if not in_system and plain and plain[0].role == "user":
+        return [replace(plain[0], content=f"{instructions}\n\n{plain[0].content}"), *plain[1:]]
     return [system(instructions), *plain]
 
 

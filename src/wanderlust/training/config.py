@@ -151,6 +151,8 @@ class TrainConfig:
     """Tokens of one answer at most."""
     earlier_answers: Literal["sampled", "template"] = "sampled"
     """Where the template rewrites earlier turns: sampled keeps them as sampled, template renders each turn anew."""
+    tool_calls: Literal["template", "text"] = "template"
+    """template: the chat template's own form, or text where it has none that is known. text: always text."""
     curriculum: str | Curriculum = ""
     """Next tasks: uniform, stratified, band, learnability, ladder, exit or self-made,propose=0.3. Empty: in order."""
     max_staleness: int = 0
@@ -311,11 +313,6 @@ class TrainConfig:
     def fast(self) -> bool:
         """Whether this project's own forward pass is used where it can be (decision 0019)."""
         return self.implementation == "own"
-
-    @property
-    def keeps_answers(self) -> bool:
-        """Whether earlier answers stay in the context as they were sampled."""
-        return self.earlier_answers == "sampled"
 
     @property
     def sampling(self) -> SamplingOptions:

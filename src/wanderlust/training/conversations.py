@@ -24,9 +24,9 @@ from wanderlust.store.formats import training_rows
 from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.datasets import Row, numbered_rows
-from wanderlust.training.batch.samples import Sample
+from wanderlust.training.batch.samples import Sample, imitation_samples
 from wanderlust.training.finetune_config import FinetuneConfig, Method
-from wanderlust.types import Message, Tool, assistant, user
+from wanderlust.types import DeclaredTool, Message, Trajectory, Turn, assistant, user
 
 DATA_SUFFIXES = (".jsonl", ".csv", ".parquet")
 COLUMNS = {"sft": "messages, or prompt and completion", "dpo": "chosen and rejected, with or without prompt"}
@@ -39,7 +39,7 @@ class Conversation:
     where: str
     """File and line, for errors."""
     messages: tuple[Message, ...]
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[DeclaredTool, ...] = ()
     first: int = 0
 
 
@@ -165,7 +165,7 @@ def _call(call: Mapping[str, Any], number: int) -> dict[str, Any]:
     return {"id": call.get("id") or f"call_{number}", "function": {"name": name, "arguments": text}}
 
 
-def _tools(value: Any) -> tuple[Tool, ...]:
+def _tools(value: Any) -> tuple[DeclaredTool, ...]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -192,23 +192,35 @@ def conversation_samples(
     when the template refuses the conversation.
     """
     try:
-        return [_sample(pieces, renderer) for pieces in _sequences(one, renderer, roles)]
+        if tuple(roles) == ("assistant",):
+            return _answer_samples(one, renderer)
+        pieces = _pieces(one, renderer, roles)
     except (PolicyFailure, UsageError) as error:
         raise UsageError(f"{one.where}: {error}") from error
+    if pieces is None:
+        what = "the chat template rewrites earlier turns: only the role assistant can be trained on"
+        raise UsageError(f"{one.where}: {what}")
+    return [_sample(pieces, renderer)]
+
+
+def _answer_samples(one: Conversation, renderer: Renderer) -> list[Sample]:
+    """The conversation as if the model had given its answers, of which those from message `first` on are trained."""
+    turns: list[Turn] = []
+    begun = first = 0
+    for number, message in enumerate(one.messages):
+        if message.role == "assistant":
+            first += number < one.first
+            turns.append(Turn(observation=one.messages[begun:number], action=message, tools=one.tools))
+            begun = number + 1
+    samples = imitation_samples(Trajectory(turns=turns), renderer, first=first)
+    for sample in samples:
+        sample.off_policy_until = len(sample.ids)
+        _cut_untrained(sample)
+    return samples
 
 
 _Pieces: TypeAlias = list[tuple[str, bool]]
 """Texts, one after the other, and whether they are trained on."""
-
-
-def _sequences(one: Conversation, renderer: Renderer, roles: Sequence[str]) -> list[_Pieces]:
-    pieces = _pieces(one, renderer, roles)
-    if pieces is not None:
-        return [pieces]
-    if any(role != "assistant" for role in roles):
-        raise UsageError("the chat template rewrites earlier turns: only the role assistant can be trained on")
-    answers = [n for n, m in enumerate(one.messages) if m.role == "assistant" and n >= one.first]
-    return [_answer_pieces(one, renderer, n) for n in answers]
 
 
 def _pieces(one: Conversation, renderer: Renderer, roles: Sequence[str]) -> _Pieces | None:
@@ -257,10 +269,15 @@ def _sample(pieces: _Pieces, renderer: Renderer) -> Sample:
             sample.append_context(ids)
         text, on = piece, bool(trained)
     sample.off_policy_until = len(sample.ids)
+    _cut_untrained(sample)
+    return sample
+
+
+def _cut_untrained(sample: Sample) -> None:
+    """Drop the ids after the last one that is trained on."""
     end = max((place + 1 for place, trained in enumerate(sample.mask) if trained), default=0)
     for values in (sample.ids, sample.mask, sample.logprobs, sample.advantages):
         del values[end:]
-    return sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,14 @@ from wanderlust.training.group_source import (
     reference_scorer,
 )
 from wanderlust.training.label_free_rewards import label_free_rubric
-from wanderlust.training.models import algorithm_context, cache_bytes, load_frozen, load_trainable, merge_adapters
+from wanderlust.training.models import (
+    algorithm_context,
+    cache_bytes,
+    load_frozen,
+    load_trainable,
+    merge_adapters,
+    rendering_of,
+)
 from wanderlust.training.setup import SERVER_CLIENTS, check_engine, check_ray
 from wanderlust.training.trainers.base import SupportsLogprobs, Trainer
 from wanderlust.training.trainers.fsdp_group import FsdpGroup, FsdpTrainer, RankOptions, fsdp_group
@@ -319,7 +326,7 @@ def _played(
     export: Callable[..., Awaitable[None]] | None = None,
 ) -> TrainingSetup:
     """Episodes in this process or on Ray, whoever samples; ahead of the trainer where rollouts may be stale."""
-    env, renderer = config.make_env(), Renderer(tokenizer, keeps_answers=config.keeps_answers)
+    env, renderer = config.make_env(), Renderer(tokenizer, rendering_of(config))
     backend = samplers.backend
     method, context = _bound(config, start, tokenizer)
 

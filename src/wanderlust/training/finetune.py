@@ -241,8 +241,14 @@ def _prepare(config: FinetuneConfig, folder: Path) -> tuple[Any, Any, Examples]:
         why = why_no_preferences(len(rows), examples.not_preferred) if rows and not apart else ""
         raise UsageError(f"{config.data}: there is nothing to train on{' but held-out rows' if apart else ''}{why}")
     if config.policy == FRESH_POLICY:
-        texts = (message.content for row in parsed for one in row.conversations for message in one.messages)
-        tokenizer = fresh_tokenizer(texts, size=VOCABULARY_SIZE)
+        whole = [one for row in parsed for one in row.conversations]
+        messages = [message for one in whole for message in one.messages]
+        tokenizer = fresh_tokenizer(
+            (message.content for message in messages),
+            size=VOCABULARY_SIZE,
+            tools=(tool for one in whole for tool in one.tools),
+            calls=(call for message in messages for call in message.tool_calls),
+        )
         model = fresh_model(tokenizer, fresh_shape(config.for_engine(updates=1)), seed=config.seed)
     else:
         model, tokenizer = load_pretrained(checkpoint_folder(config.policy))

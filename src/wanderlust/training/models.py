@@ -10,7 +10,7 @@ from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError
-from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.chat_template import Renderer, Rendering
 from wanderlust.policies.local.device import memory_of, to_device, to_device_fp32
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.local.reward_model import with_score_head
@@ -80,6 +80,11 @@ def merge_adapters(config: TrainConfig, model: Any) -> Any:
     with needs_extra("lora"):
         from wanderlust.policies.local.lora import merge_adapter
     return merge_adapter(model)
+
+
+def rendering_of(config: TrainConfig) -> Rendering:
+    """How the run renders conversations: in the warm-up, in rollouts and in evaluations, and later where it is used."""
+    return Rendering(keeps_answers=config.earlier_answers == "sampled", text_calls=config.tool_calls == "text")
 
 
 def algorithm_context(config: TrainConfig, folder: Path, tokenizer: Any) -> AlgorithmContext:

@@ -27,7 +27,7 @@ from wanderlust.store.run_folder import CHECKPOINTS_FOLDER
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.checkpoint import BEST_CHECKPOINT, Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.models import load_frozen
+from wanderlust.training.models import load_frozen, rendering_of
 from wanderlust.training.warmup import teacher_policy
 from wanderlust.types import Group, Policy, Rollout, Task
 
@@ -202,7 +202,7 @@ def _policies(
                     config.sampling,
                     seed=config.seed,
                     fast=config.fast,
-                    keeps_answers=config.keeps_answers,
+                    rendering=rendering_of(config),
                 ),
             )
     with suppress(UsageError):  # an environment without a teacher has no such row

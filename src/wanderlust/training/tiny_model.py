@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from wanderlust.policies.tool_formats.tagged_json import LFM_MARKS
+from wanderlust.types import Tool, ToolCall
 
 PAD_TOKEN, END_TOKEN = "<|pad|>", "<|end|>"
 ROLES = ("system", "user", "assistant", "tool")
@@ -20,6 +24,23 @@ TINY_CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+
+LIST_MARKS = ("<|tool_list_start|>", "<|tool_list_end|>")
+TINY_TOOL_TEMPLATE = (
+    "{% if tools %}<|tool_list_start|>{% for tool in tools %}{{ tool.function.name }}("
+    "{% if tool.function.parameters.properties %}{% for name, one in tool.function.parameters.properties.items() %}"
+    "{{ name }}: {{ one.type if one.type is string else 'any' }}"
+    "{% if one.enum %} {{ one.enum | tojson }}{% endif %}"
+    "{% if one.description %} {{ one.description }}{% endif %}{{ '' if loop.last else ', ' }}{% endfor %}{% endif %}) "
+    "{{ tool.function.description }}\n{% endfor %}<|tool_list_end|>{% endif %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}"
+    "{% if message.tool_calls %}<|tool_call_start|>[{% for call in message.tool_calls %}{{ call.function.name }}("
+    "{% for name, value in call.function.arguments.items() %}{{ name }}={{ value | tojson }}"
+    "{{ '' if loop.last else ', ' }}{% endfor %}){{ '' if loop.last else ', ' }}{% endfor %}]<|tool_call_end|>"
+    "{% endif %}"
+    "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""The same with tools: each in a line, calls as LFM2 writes them, which takes the fewest tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +60,19 @@ class ModelShape:
     """Standard deviation of the fresh embeddings."""
 
 
-def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024) -> Any:
+def fresh_tokenizer(
+    texts: Iterable[str], *, size: int = 1024, tools: Iterable[Tool] = (), calls: Iterable[ToolCall] = ()
+) -> Any:
     """A byte-level BPE tokenizer whose common words are one token and which can write any text at all.
 
     One special token per role opens a message and `<|end|>` closes it; where users or tools spell them, `Renderer` sees
-    to it that they stay text.
+    to it that they stay text. With `tools` its template writes tools and calls, and their words are tokens, too.
     """
+    told = {str((one.name, one.description, one.schema)): one for one in tools}
+    special = [PAD_TOKEN, *(f"<|{role}|>" for role in ROLES), END_TOKEN]
+    if told:
+        special += [*LIST_MARKS, *LFM_MARKS]
+        texts = [*texts, *map(_words_of, told.values()), *(f"{one.name} {one.arguments}" for one in calls)]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -55,7 +83,7 @@ def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=[PAD_TOKEN, *(f"<|{role}|>" for role in ROLES), END_TOKEN],
+        special_tokens=special,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -64,9 +92,13 @@ def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024) -> Any:
         tokenizer_object=tokenizer,
         eos_token=END_TOKEN,
         pad_token=PAD_TOKEN,
-        chat_template=TINY_CHAT_TEMPLATE,
+        chat_template=TINY_TOOL_TEMPLATE if told else TINY_CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
+
+
+def _words_of(tool: Tool) -> str:
+    return f"{tool.name} {tool.description} {json.dumps(tool.schema, ensure_ascii=False)}"
 
 
 def fresh_model(tokenizer: Any, shape: ModelShape, *, seed: int) -> Any:

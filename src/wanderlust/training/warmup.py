@@ -9,22 +9,22 @@ from random import Random
 from typing import Any
 
 from wanderlust.environment import Environment
-from wanderlust.errors import UsageError, one_line
+from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.resolve import make_player
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import play_groups, run_blocking
-from wanderlust.runner.progress import Logger
+from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training import losses
-from wanderlust.training.batch.samples import Sample, imitation_sample
+from wanderlust.training.batch.samples import Sample, imitation_samples
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.group_source import trajectories_of
-from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters
+from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters, rendering_of
 from wanderlust.training.optimizer import Optimizer
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Policy, Task, Trajectory
@@ -43,11 +43,14 @@ def fresh_model_after_sft(config: TrainConfig, *, logger: Logger) -> tuple[Any, 
     config = config.with_sft_defaults()
     trajectories = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
     tokenizer = fresh_tokenizer(
-        (message.content for one in trajectories for message in one.messages), size=VOCABULARY_SIZE
+        (message.content for one in trajectories for message in one.messages),
+        size=VOCABULARY_SIZE,
+        tools=[tool for one in trajectories for turn in one.turns for tool in turn.tools],
+        calls=[call for one in trajectories for turn in one.turns for call in turn.action.tool_calls],
     )
+    rendering_of(config).set(tokenizer)
     model = fresh_model(tokenizer, fresh_shape(config), seed=config.seed)
-    renderer = Renderer(tokenizer, keeps_answers=config.keeps_answers)
-    samples = [imitation_sample(one, renderer, context=config.sft_context_weight) for one in trajectories]
+    samples = teacher_samples(trajectories, model, tokenizer, config=config, logger=logger)
     computer = GradientComputer(model, loss=losses.IMITATION_LOSS)
     train_sft(computer, samples, config.sft_optimizer, batch=config.sft_batch, seed=config.seed, logger=logger)
     return model, tokenizer
@@ -70,10 +73,57 @@ def sft_on_teacher(model: Any, tokenizer: Any, config: TrainConfig, *, logger: L
     """Train a pretrained model on the teacher's episodes, in place; equal arguments, equal weights."""
     config = config.with_sft_defaults()
     trajectories = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
-    renderer = Renderer(tokenizer, keeps_answers=config.keeps_answers)
     computer = GradientComputer(model, loss=losses.IMITATION_LOSS, micro_batch=MAX_CONCURRENT_EPISODES, fast=True)
-    samples = [imitation_sample(one, renderer) for one in trajectories]
+    samples = teacher_samples(trajectories, model, tokenizer, config=config, logger=logger)
     train_sft(computer, samples, config.sft_optimizer, batch=config.sft_batch, seed=config.seed, logger=logger)
+
+
+MAX_UNREACHABLE_SHARE = 0.5
+"""Share of a teacher's episodes that a policy could not play at all, from which on imitating them is refused."""
+
+
+def teacher_samples(
+    trajectories: Sequence[Trajectory], model: Any, tokenizer: Any, *, config: TrainConfig, logger: Logger
+) -> list[Sample]:
+    """The teacher's episodes as the policy would have read and said them; those that it cannot play are left out.
+
+    Raises UsageError, with the way out, where the model cannot be told of a call, or hardly of any episode.
+    """
+    renderer = Renderer(tokenizer, rendering_of(config))
+    fresh = config.policy == FRESH_POLICY
+    positions = int(getattr(model.config, "max_position_embeddings", 0) or 2**31)
+    samples: list[Sample] = []
+    longest = {"answer": 0, "episode": 0}
+    left_out = 0
+    for one in trajectories:
+        if any(turn.action.tool_calls and not turn.tools for turn in one.turns):
+            raise UsageError("the teacher calls tools that no policy is offered: hand them to act(..., tools=...)")
+        try:
+            own = imitation_samples(one, renderer, context=config.sft_context_weight if fresh else 0.0)
+        except PolicyFailure as failure:
+            raise UsageError(f"an episode of the teacher cannot be imitated: {one_line(str(failure))}") from failure
+        answer = max((len(places) for sample in own for places in sample.turns.values()), default=0)
+        episode = max((len(sample.ids) for sample in own), default=0)
+        longest = {"answer": max(longest["answer"], answer), "episode": max(longest["episode"], episode)}
+        if answer > config.max_tokens or episode > positions:
+            left_out += 1
+        else:
+            samples += own
+    if not left_out:
+        return samples
+    bounds = [("answer", "max_tokens", config.max_tokens), ("episode", "fresh_positions" if fresh else "", positions)]
+    why = "; ".join(
+        f"the longest {what} has {longest[what]} tokens, and the policy's bound is {bound}"
+        + (f": raise {option} (--{option.replace('_', '-')})" if option else "")
+        for what, option, bound in bounds
+        if longest[what] > bound
+    )
+    line = f"{left_out} of {len(trajectories)} episodes of the teacher are too long for the policy to play: {why}"
+    if left_out > MAX_UNREACHABLE_SHARE * len(trajectories):
+        raise UsageError(line)
+    if isinstance(logger, ProgressLogger):
+        logger.log_line(f"{line}; they are not imitated")
+    return samples
 
 
 def train_sft(
@@ -140,8 +190,11 @@ def initial_model(config: TrainConfig, logger: Logger) -> tuple[Any, Any]:
         return fresh_model_after_sft(config, logger=logger)
     folder = checkpoint_folder(config.policy)
     if not config.sft_episodes:
-        return load_pretrained(folder)
+        model, tokenizer = load_pretrained(folder)
+        rendering_of(config).set(tokenizer)
+        return model, tokenizer
     one_thread()
     model, tokenizer = load_trainable(config, folder)
+    rendering_of(config).set(tokenizer)
     sft_on_teacher(model, tokenizer, config, logger=logger)
     return merge_adapters(config, model), tokenizer

@@ -12,7 +12,7 @@ import torch
 from wanderlust.conversation_graph import seat_of_key
 from wanderlust.errors import ContextFull, PolicyFailure, boundary
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
-from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.chat_template import Renderer, Rendering
 from wanderlust.policies.local.grammar import Grammars, TokenMatcher
 from wanderlust.policies.local.inference_engine import Engine, NGramSpeculator
 from wanderlust.policies.local.rows import Context
@@ -42,7 +42,7 @@ class ExploringStarts:
             nth = int(sibling) - self.first
             answer = self.first_move(messages, Random(f"explore/{group}/{seat}"), nth) if nth >= 0 else None
             if answer is not None:
-                return self.policy.force_answer(messages, assistant(answer), key=key)
+                return self.policy.force_answer(messages, assistant(answer), key=key, tools=tools)
         return await self.policy.complete(messages, tools, key=key)
 
     def release(self, key: str) -> None:
@@ -152,13 +152,13 @@ class LocalPolicy(TokenPolicy):
         seed: int = 0,
         fast: bool = True,
         cache_bytes: int = 0,
-        keeps_answers: bool = False,
+        rendering: Rendering | None = None,
     ) -> Self:
         """Make a policy of a `transformers` model and its tokenizer.
 
-        Unless `fast`, `transformers` computes it; `cache_bytes`: see `Engine`; `keeps_answers`: see `Renderer`.
+        Unless `fast`, `transformers` computes it; `cache_bytes`: see `Engine`; `rendering`: see `Renderer`.
         """
-        renderer = Renderer(tokenizer, keeps_answers=keeps_answers)
+        renderer = Renderer(tokenizer, rendering)
         engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast, cache_bytes=cache_bytes)
         return cls(engine, renderer, sampling, seed=seed)
 

@@ -314,6 +314,12 @@ HERMES = ToolCallFormat(
     find=partial(_between, marks=HERMES_MARKS, read=_json_calls),
     wrap=partial(_write_between_tags, render=_object),
 )
+TEXT_CALLS = replace(
+    HERMES,
+    name="text",
+    wrap=lambda calls: "\n".join((_object(*one) if one[0] else one[1]).join(HERMES_MARKS) for one in calls),
+)
+"""The calls of the text protocol, in the words of its instructions."""
 TAGGED = ToolCallFormat(
     name="tagged",
     marks=HERMES_MARKS[:1],

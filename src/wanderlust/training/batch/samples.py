@@ -6,13 +6,14 @@ Conversations to imitate, as the same samples that reinforcement learning uses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import NOT_SAMPLED
+from wanderlust.policies.token_conversations import tokens_of
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.types import Group, Message, Tokens, Trajectory
+from wanderlust.types import Group, Tokens, Trajectory
 
 LOGPROB_TOLERANCE = 1e-3
 """Log-probabilities that are nearer than this are the same but for rounding."""
@@ -256,33 +257,27 @@ def _alike(one: Sample, other: Sample) -> bool:
     return one.version == other.version and all(abs(a - b) < LOGPROB_TOLERANCE for a, b in pairs)
 
 
-def imitation_sample(trajectory: Trajectory, renderer: Renderer, *, context: float = 0.0) -> Sample:
-    """One sample of a conversation somebody else had, rendered turn by turn as the model would have sampled it.
+def imitation_samples(
+    trajectory: Trajectory, renderer: Renderer, *, context: float = 0.0, first: int = 0
+) -> list[Sample]:
+    """Samples of answers that somebody else gave, with the ids that the model would have read and said there.
 
-    The mask covers the answers and their end-of-turn tokens, with advantage 1. With `context` above 0 it covers
-    everything, what was read with that advantage: it teaches a fresh model to read. Raises UsageError for turns that
-    rewrite the context.
+    The mask covers the answers of the turns from number `first` on, and their end-of-turn tokens, with advantage 1.
+    With `context` above 0 it covers everything, what was read with that advantage: it teaches a fresh model to read.
+    There is one sample per conversation, and one per turn where the template rewrites earlier ones. PolicyFailure
+    where the template cannot write an answer.
     """
-    sample = Sample()
-    conversation: list[Message] = []
-    if not trajectory.is_one_conversation:
-        raise UsageError("an episode of the teacher cannot be imitated: it has several conversations, or rewrites one")
-    for turn in trajectory.turns:
-        new = (
-            renderer.extend(conversation, turn.observation, closed=True)
-            if conversation
-            else renderer.start(turn.observation)
-        )
-        if new is None:
-            raise UsageError(
-                "an episode of several turns cannot be imitated: the chat template rewrites earlier ones; leave "
-                "earlier_answers at sampled"
-            )
-        answer = renderer.render_answer(turn.action)
+    tokens = tokens_of(trajectory, renderer)
+    turns = [replace(turn, tokens=own) for turn, own in zip(trajectory.turns, tokens, strict=True)]
+    samples = to_samples(replace(trajectory, turns=turns, advantage=1.0, advantages=None, sft_weight=0.0))
+    for sample in samples:
+        for turn in [turn for turn in sample.turns if turn < first]:
+            places = sample.turns[turn]
+            sample.mask[places.start : places.stop] = [False] * len(places)
         if context:
-            sample.append_completion(new, [0.0] * len(new), [context] * len(new))
+            sample.advantages = [1.0 if on else context for on in sample.mask]
+            sample.mask = [True] * len(sample.ids)
         else:
-            sample.append_context(new)
-        sample.append_completion(answer, [0.0] * len(answer), [1.0] * len(answer))
-        conversation += [*turn.observation, turn.action]
-    return sample
+            sample.advantages = [float(on) for on in sample.mask]
+        sample.sampled_tokens = sample.episode_tokens = -1
+    return samples

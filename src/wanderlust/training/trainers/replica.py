@@ -25,7 +25,14 @@ from wanderlust.training.gradient import Gradient, GradientComputer
 from wanderlust.training.group_source import LocalPlayer, bind_algorithm, play_greedy, reference_scorer
 from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.models import cache_bytes, load_frozen, load_sampling, make_context, teacher_loader
+from wanderlust.training.models import (
+    cache_bytes,
+    load_frozen,
+    load_sampling,
+    make_context,
+    rendering_of,
+    teacher_loader,
+)
 from wanderlust.training.optimizer import publish_weights
 from wanderlust.types import Group, Policy, RubricLike, Task
 
@@ -57,7 +64,7 @@ class Replica:
             seed=config.seed,
             fast=config.fast,
             cache_bytes=cache_bytes(config, model.device),
-            keeps_answers=config.keeps_answers,
+            rendering=rendering_of(config),
         )
         lent = make_context(config, partial(copy.deepcopy, model), load_teacher=teacher)
         self.algorithm = bind_algorithm(configured_algorithm(config), lent)
