@@ -351,7 +351,9 @@ def test_a_template_that_rewrites_earlier_turns_is_detected_and_still_right() ->
 def test_kept_thoughts_are_read_on_with_their_own_probabilities() -> None:
     model = llama()
     with pytest.warns(PrefixWarning, match="stay in the context"):
-        policy = LocalPolicy.of(model, template(FORGETFUL), SamplingOptions(max_tokens=6), rendering=Rendering(keeps_answers=True))
+        policy = LocalPolicy.of(
+            model, template(FORGETFUL), SamplingOptions(max_tokens=6), rendering=Rendering(keeps_answers=True)
+        )
     messages = [user("hi")]
 
     async def go() -> list[Completion]:

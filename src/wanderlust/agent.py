@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from wanderlust.conversation_graph import ConversationGraph, Place
+from wanderlust.declared_tools import declare_tools
 from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
 from wanderlust.limits import Limits, Spending, cut_text
 from wanderlust.types import (
@@ -21,7 +22,6 @@ from wanderlust.types import (
     Tool,
     Trajectory,
     Turn,
-    declare_tools,
 )
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from wanderlust.errors import ToolFailure
+from wanderlust.declared_tools import DeclaredTool as DeclaredTool  # noqa: PLC0414
+from wanderlust.declared_tools import Tool as Tool  # noqa: PLC0414  # most import it from here
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -76,25 +77,6 @@ def assistant(text: str, *tool_calls: ToolCall) -> Message:
 def tool_message(text: str, call: ToolCall) -> Message:
     """The result of `call`, for the model to read."""
     return Message("tool", text, tool_call_id=call.id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredTool:
-    """What a model is told of a tool. Another program, or another process, may run it.
-
-    Example:
-        >>> DeclaredTool(name="look", description="Look around.").name
-        'look'
-    """
-
-    name: str
-    description: str = ""
-    schema: dict[str, Any] = field(default_factory=dict)
-    """JSON schema of the arguments."""
-
-    async def __call__(self, **arguments: Any) -> str:
-        """Raise ToolFailure: the tool does not run here."""
-        raise ToolFailure(f"the tool {self.name!r} is run by the program that declared it, not here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,31 +363,6 @@ def decode_arguments(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-class Tool(Protocol):
-    """Something an agent can call."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def schema(self) -> dict[str, Any]:
-        """JSON schema of the arguments."""
-        ...
-
-    async def __call__(self, **arguments: Any) -> str: ...
-
-
-def declare_tools(tools: Sequence[Tool]) -> tuple[DeclaredTool, ...]:
-    """What a model is told of the tools."""
-    return tuple(
-        tool
-        if isinstance(tool, DeclaredTool)
-        else DeclaredTool(name=tool.name, description=tool.description or "", schema=tool.schema)
-        for tool in tools
-    )
 
 
 class Policy(Protocol):

@@ -13,7 +13,7 @@ from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import API_KEY_VARIABLE, Hardware, ThinkingBudget
+from wanderlust.policies.base import API_KEY_VARIABLE, Hardware, ThinkingBudget, ToolCalls
 from wanderlust.policies.resolve import PolicyOptions
 
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -74,6 +74,9 @@ class AnswerOptions:
     """Tokens of thinking of a checkpoint at least: an earlier </think> is taken away, and " Wait," written for it."""
     max_thinking: PositiveInt | None = None
     """Tokens of thinking of a checkpoint at most, after which </think> is written."""
+    tool_calls: ToolCalls = "template"
+    """template: a checkpoint's own form of tool calls, text where it has none that is known; an endpoint's API. text:
+    tools and calls are text in the messages."""
     seed: int = 0
     """Random seed."""
     api_key: str | None = None
@@ -98,6 +101,7 @@ class AnswerOptions:
             temperature=temperature,
             max_tokens=self.max_tokens,
             thinking=self._thinking(),
+            tool_calls=self.tool_calls,
             seed=self.seed,
             api_key=self.api_key,
             extra_body=parse_extra_body(self.extra_body),

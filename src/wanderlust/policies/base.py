@@ -93,6 +93,10 @@ class SampledTokens:
     """Version of the weights; where they changed meanwhile, the oldest."""
 
 
+ToolCalls: TypeAlias = Literal["template", "text"]
+"""Who writes tool calls: the model's own form, where it has one that is known, or always plain text."""
+
+
 def schema_of(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The JSON schema in a `response_format`, where it has one."""
     schema = (response_format or {}).get("json_schema", {}).get("schema")

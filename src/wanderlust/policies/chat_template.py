@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import jinja2
 
+from wanderlust.declared_tools import declare_tools
 from wanderlust.errors import PolicyFailure, one_line
 from wanderlust.openai_types import message_to_template, tool_from_wire, tool_to_wire
 from wanderlust.policies.streaming_text import cut_at_stops
@@ -31,7 +32,6 @@ from wanderlust.types import (
     Tool,
     ToolCall,
     assistant,
-    declare_tools,
     decode_arguments,
     system,
     user,

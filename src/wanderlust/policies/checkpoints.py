@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.policies.base import Hardware, SamplingOptions
+from wanderlust.policies.base import Hardware, SamplingOptions, ToolCalls
 from wanderlust.store.run_folder import FRESH_POLICY, SMOLLM2_POLICY, checkpoints_of, open_folder, runs_beside
 
 if TYPE_CHECKING:
@@ -78,9 +79,15 @@ def load_for_inference(folder: Path, hardware: Hardware) -> tuple[Any, Any]:
     return to_device(model, hardware), tokenizer
 
 
-def load_local_policy(folder: Path, hardware: Hardware, sampling: SamplingOptions, *, seed: int) -> LocalPolicy:
-    """The model of a checkpoint as a policy in this process."""
+def load_local_policy(
+    folder: Path, hardware: Hardware, sampling: SamplingOptions, *, seed: int, tool_calls: ToolCalls = "template"
+) -> LocalPolicy:
+    """The model of a checkpoint as a policy in this process, which renders conversations as it was trained."""
     model, tokenizer = load_for_inference(folder, hardware)
     with needs_extra("train"):
+        from wanderlust.policies.chat_template import Rendering
         from wanderlust.policies.local.policy import LocalPolicy
-    return LocalPolicy.of(model, tokenizer, sampling, seed=seed)
+    rendering = Rendering.of(tokenizer)
+    if tool_calls == "text":
+        rendering = replace(rendering, text_calls=True)
+    return LocalPolicy.of(model, tokenizer, sampling, seed=seed, rendering=rendering)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
-from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions, ThinkingBudget
+from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions, ThinkingBudget, ToolCalls
 from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
 from wanderlust.policies.providers import VLLM_PREFIX, Api, split_provider
 from wanderlust.policies.scripted import PerRolloutPolicy, Recorded, RolloutKey, Scripted
@@ -26,6 +26,7 @@ from wanderlust.store.run_folder import (
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import make_environment, parse_settings_like, resolve_object
 from wanderlust.tasks.selection import iter_tasks
+from wanderlust.tools.text_protocol import TextProtocol
 from wanderlust.types import Policy, Task
 
 SCRIPT_PATTERN = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
@@ -42,6 +43,8 @@ class PolicyOptions:
     max_tokens: int | None = None
     thinking: ThinkingBudget | None = None
     """Bounds of a local model's thinking."""
+    tool_calls: ToolCalls = "template"
+    """`text`: tools and calls stand in the messages, for models that have no calls of their own."""
     seed: int = 0
     api_key: str | None = None
     """Name of the environment variable with an endpoint's key; None is API_KEY, which need not be set."""
@@ -241,7 +244,8 @@ def _endpoint(api: Api, url: str, model: str, *, key: str | None, options: Polic
         kinds = {"chat": BatchedEndpoint, "anthropic": BatchedAnthropicMessages, "google": BatchedGemini}
     names = ("temperature", "max_tokens", "concurrency", "extra_body", "headers")
     policy: Policy = kinds[api](url, model, api_key=key, **{name: getattr(options, name) for name in names})
-    return policy if options.cache is None else CachedPolicy(policy, AnswerCache(options.cache))
+    policy = policy if options.cache is None else CachedPolicy(policy, AnswerCache(options.cache))
+    return TextProtocol(policy) if options.tool_calls == "text" else policy
 
 
 def _local(
@@ -259,7 +263,7 @@ def _local(
         max_tokens=256 if options.max_tokens is None else options.max_tokens,
         thinking=options.thinking,
     )
-    policy = load_local_policy(folder, hardware, sampling, seed=options.seed)
+    policy = load_local_policy(folder, hardware, sampling, seed=options.seed, tool_calls=options.tool_calls)
     return ResolvedPolicy(policy=policy, label=str(folder), kind="local")
 
 

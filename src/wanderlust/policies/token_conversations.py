@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wanderlust.conversation_graph import branch_key, seat_of_key
+from wanderlust.declared_tools import declare_tools
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.types import DeclaredTool, Message, Tokens, Tool, Trajectory, declare_tools
+from wanderlust.types import DeclaredTool, Message, Tokens, Tool, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class TokenConversation:
         self.ids += (*read, *said)
         self.messages = [*messages]
         self.answers.append(_Answered(len(messages), len(self.ids), closed))
+
+    def continued_by(self, messages: Sequence[Message]) -> bool:
+        """Whether `messages` goes on from its last answer."""
+        length = len(self.messages)
+        return bool(self.answers) and len(messages) > length and list(messages[:length]) == self.messages
 
     def until(self, messages: Sequence[Message]) -> TokenConversation | None:
         """The conversation up to the last of its answers that `messages` goes on from; None where there is none."""
@@ -84,8 +90,9 @@ class TokenConversations:
     def open(self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str) -> Opened:
         """Find the conversation under `key`, or start one, and render the ids that it reads next.
 
-        It is extended where `messages` goes on from it and the tools are the same, or none: else the whole context is
-        rendered. A branch of another conversation of the seat begins with the ids of that one.
+        It is extended where `messages` goes on from it and the tools are the same: else the whole context is rendered.
+        Where no tools are offered, those that the conversation has stay in the context. A branch of another
+        conversation of the seat begins with the ids of that one.
         """
         if any(message.images for message in messages):
             raise PolicyFailure("a message with an image, and this model reads text alone")
@@ -94,13 +101,14 @@ class TokenConversations:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
         declared = declare_tools(tools)
         found, new = own if own is not None else self._parent(messages, key), None
-        if found is not None and found.answers and declared in ((), found.tools):
-            length = len(found.messages)
-            if len(messages) > length and list(messages[:length]) == found.messages:
+        if found is not None and found.continued_by(messages):
+            declared = declared or found.tools
+            if declared == found.tools:
+                length = len(found.messages)
                 new = self.renderer.extend(found.messages, messages[length:], closed=found.answers[-1].closed)
         restarted = own is not None and new is None
         if found is None or new is None:
-            found, new = TokenConversation(tools=declared), self.renderer.start(messages, tools)
+            found, new = TokenConversation(tools=declared), self.renderer.start(messages, declared)
         elif own is None:  # a branch is a sequence of its own
             found.ids, new = [], (*found.ids, *new)
         if key:

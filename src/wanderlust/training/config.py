@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args, get_origin, get_type
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import Hardware, Precision, SamplingOptions
+from wanderlust.policies.base import Hardware, Precision, SamplingOptions, ToolCalls
 from wanderlust.policies.resolve import PolicyOptions, resolve_seats
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum
@@ -151,7 +151,7 @@ class TrainConfig:
     """Tokens of one answer at most."""
     earlier_answers: Literal["sampled", "template"] = "sampled"
     """Where the template rewrites earlier turns: sampled keeps them as sampled, template renders each turn anew."""
-    tool_calls: Literal["template", "text"] = "template"
+    tool_calls: ToolCalls = "template"
     """template: the chat template's own form, or text where it has none that is known. text: always text."""
     curriculum: str | Curriculum = ""
     """Next tasks: uniform, stratified, band, learnability, ladder, exit or self-made,propose=0.3. Empty: in order."""

@@ -62,7 +62,7 @@ from wanderlust.training.preferences import (
     why_no_preferences,
 )
 from wanderlust.training.run_report import write_loss_report
-from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
+from wanderlust.training.tiny_model import fresh_model, tokenizer_of
 from wanderlust.training.train import TrainResult, check_same_run, join_if_led, start_folder
 from wanderlust.training.trainers.fsdp_group import RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import LocalLearner
@@ -242,19 +242,13 @@ def _prepare(config: FinetuneConfig, folder: Path) -> tuple[Any, Any, Examples]:
         raise UsageError(f"{config.data}: there is nothing to train on{' but held-out rows' if apart else ''}{why}")
     if config.policy == FRESH_POLICY:
         whole = [one for row in parsed for one in row.conversations]
-        messages = [message for one in whole for message in one.messages]
-        tokenizer = fresh_tokenizer(
-            (message.content for message in messages),
-            size=VOCABULARY_SIZE,
-            tools=(tool for one in whole for tool in one.tools),
-            calls=(call for message in messages for call in message.tool_calls),
-        )
+        messages = (message for one in whole for message in one.messages)
+        tokenizer = tokenizer_of(messages, (tool for one in whole for tool in one.tools), size=VOCABULARY_SIZE)
         model = fresh_model(tokenizer, fresh_shape(config.for_engine(updates=1)), seed=config.seed)
     else:
         model, tokenizer = load_pretrained(checkpoint_folder(config.policy))
-    few = model.num_parameters() < MAX_ONE_THREAD_PARAMETERS
     one_thread()
-    if config.threads or not few:
+    if config.threads or model.num_parameters() >= MAX_ONE_THREAD_PARAMETERS:
         torch.set_num_threads(config.threads or usable_cores())
     renderer = Renderer(tokenizer)
     longest = config.max_context or int(getattr(model.config, "max_position_embeddings", 0) or 2**31)

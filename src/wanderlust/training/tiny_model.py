@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from wanderlust.policies.tool_formats.tagged_json import LFM_MARKS
-from wanderlust.types import Tool, ToolCall
+from wanderlust.types import Message, Tool
 
 PAD_TOKEN, END_TOKEN = "<|pad|>", "<|end|>"
 ROLES = ("system", "user", "assistant", "tool")
@@ -60,9 +60,14 @@ class ModelShape:
     """Standard deviation of the fresh embeddings."""
 
 
-def fresh_tokenizer(
-    texts: Iterable[str], *, size: int = 1024, tools: Iterable[Tool] = (), calls: Iterable[ToolCall] = ()
-) -> Any:
+def tokenizer_of(messages: Iterable[Message], tools: Iterable[Tool], *, size: int) -> Any:
+    """A fresh tokenizer for these conversations, in which these tools were offered."""
+    messages = list(messages)
+    words = [f"{call.name} {call.arguments}" for message in messages for call in message.tool_calls]
+    return fresh_tokenizer([*(message.content for message in messages), *words], size=size, tools=tools)
+
+
+def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024, tools: Iterable[Tool] = ()) -> Any:
     """A byte-level BPE tokenizer whose common words are one token and which can write any text at all.
 
     One special token per role opens a message and `<|end|>` closes it; where users or tools spell them, `Renderer` sees
@@ -72,7 +77,7 @@ def fresh_tokenizer(
     special = [PAD_TOKEN, *(f"<|{role}|>" for role in ROLES), END_TOKEN]
     if told:
         special += [*LIST_MARKS, *LFM_MARKS]
-        texts = [*texts, *map(_words_of, told.values()), *(f"{one.name} {one.arguments}" for one in calls)]
+        texts = [*texts, *map(_words_of, told.values())]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -26,7 +26,7 @@ from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.group_source import trajectories_of
 from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters, rendering_of
 from wanderlust.training.optimizer import Optimizer
-from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.tiny_model import ModelShape, fresh_model, tokenizer_of
 from wanderlust.types import Policy, Task, Trajectory
 
 LOG_EVERY_STEPS = 25
@@ -42,12 +42,9 @@ def fresh_model_after_sft(config: TrainConfig, *, logger: Logger) -> tuple[Any, 
     one_thread()
     config = config.with_sft_defaults()
     trajectories = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
-    tokenizer = fresh_tokenizer(
-        (message.content for one in trajectories for message in one.messages),
-        size=VOCABULARY_SIZE,
-        tools=[tool for one in trajectories for turn in one.turns for tool in turn.tools],
-        calls=[call for one in trajectories for turn in one.turns for call in turn.action.tool_calls],
-    )
+    tools = (tool for one in trajectories for turn in one.turns for tool in turn.tools)
+    messages = (m for one in trajectories for turn in one.turns for m in (*turn.observation, turn.action))
+    tokenizer = tokenizer_of(messages, tools, size=VOCABULARY_SIZE)
     rendering_of(config).set(tokenizer)
     model = fresh_model(tokenizer, fresh_shape(config), seed=config.seed)
     samples = teacher_samples(trajectories, model, tokenizer, config=config, logger=logger)
