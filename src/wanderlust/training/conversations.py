@@ -21,7 +21,7 @@ from wanderlust.openai_types import message_from_wire, tool_from_wire
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.reward_model import scored_ids
 from wanderlust.store.formats import training_rows
-from wanderlust.store.run_folder import find_evaluation
+from wanderlust.store.run_folder import FRESH_POLICY, find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.datasets import Row, numbered_rows
 from wanderlust.training.batch.samples import Sample, imitation_samples
@@ -306,6 +306,24 @@ class Examples:
     """Rows with reasoning beside the content of a message."""
     not_preferred: dict[str, int] = field(default_factory=dict)
     """Rows of a reward model that give no preference, by the reason."""
+
+
+FEW_UPDATES = 100
+"""Updates below which a fresh model has hardly learnt to write."""
+
+
+def data_notes(config: FinetuneConfig, examples: Examples) -> Iterator[str]:
+    """What to tell about any data, a line each."""
+    if examples.too_long:
+        yield f"{examples.too_long} rows are longer than the longest context and are left out"
+    if examples.with_reasoning:
+        what = f"{examples.with_reasoning} rows have reasoning beside the content, which is not trained on"
+        yield f"{what}: write it into the content to train on it"
+    tokens = sum(one.tokens for one in examples.train)
+    updates = config.epochs * max(-(-tokens // config.batch_tokens), 1)
+    if config.policy == FRESH_POLICY and updates < FEW_UPDATES:
+        few = f"{tokens} tokens are {updates} updates, and a fresh model needs hundreds: raise --epochs (now "
+        yield f"{few}{config.epochs}), or lower --batch-tokens (now {config.batch_tokens})"
 
 
 def is_held_out(key: str, config: FinetuneConfig) -> bool:

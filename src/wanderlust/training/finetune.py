@@ -41,6 +41,7 @@ from wanderlust.training.checkpoint import BEST_CHECKPOINT, TRAINER_FOLDER, Run,
 from wanderlust.training.config import usable_cores
 from wanderlust.training.conversations import (
     Examples,
+    data_notes,
     data_rows,
     epoch_batches,
     has_reasoning,
@@ -199,11 +200,7 @@ def _notes(config: FinetuneConfig, examples: Examples) -> Iterator[str]:
     """What to tell about the data, a line each."""
     if config.method == "reward":
         yield from preference_notes(examples)
-    if examples.too_long:
-        yield f"{examples.too_long} rows are longer than the longest context and are left out"
-    if examples.with_reasoning:
-        what = f"{examples.with_reasoning} rows have reasoning beside the content, which is not trained on"
-        yield f"{what}: write it into the content to train on it"
+    yield from data_notes(config, examples)
 
 
 def _stored_rows(rows: Iterable[Row], folder: Path) -> Path:

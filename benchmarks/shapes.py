@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from wanderlust.environment import (
     Environment,
@@ -21,12 +21,16 @@ from wanderlust.environment import (
     Step,
     StepEnvironment,
 )
+from wanderlust.openai_types import tool_to_wire
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.runner.engine import play_groups, run_blocking
 from wanderlust.tools.function import Toolset, toolset
 from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.tools.sandbox import open_sandbox
 from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Message, Rollout, Task, Tool, ToolCall, Trajectory, assistant, user
 from wanderlust.worlds import Mail, Scenario, System, UserInterface, WorldEnvironment, capture, log_of
 from wanderlust.worlds.engine.world import World
@@ -349,4 +353,38 @@ SHAPES: Mapping[str, type[Environment]] = {
     "worlds": Worlds,
     "step": Countdown,
 }
-MODULE = Path(__file__).with_suffix("").name
+
+
+class ClumsyCups(Cups):
+    """The same, with a teacher that forgets half of what it saw: what it earns can be passed by far."""
+
+    players: ClassVar = {"teacher": lambda: Scripted(_clumsy)}
+
+
+def _clumsy(messages: Sequence[Message], rng: Random) -> Message | str:
+    step = search(messages)
+    return f"cup {rng.randrange(CUPS)}" if isinstance(step, str) and rng.random() < 0.6 else step
+
+
+def hermes_checkpoint(env: Environment, folder: Path) -> Path:
+    """A small Llama with random weights whose template lists tools and writes calls as Hermes does."""
+    groups = run_blocking(lambda: play_groups(env, list(env.tasks()), env.players["teacher"](), concurrency=16))
+    turns = [turn for group in groups for one in group.rollouts[0].trajectories for turn in one.turns]
+    texts = [message.content for turn in turns for message in (*turn.observation, turn.action)]
+    texts += [json.dumps(tool_to_wire(tool)) for turn in turns for tool in turn.tools]
+    calls = [call for turn in turns for call in turn.action.tool_calls]
+    texts += [f'"name": "{call.name}", "arguments": {call.arguments}' for call in calls]
+    tokenizer = fresh_tokenizer(texts, size=1024)
+    tokenizer.chat_template = HERMES_TEMPLATE
+    shape = ModelShape(width=64, layers=2, heads=4, inner=192, positions=1024, theta=100.0, spread=0.1)
+    save_pretrained(folder, fresh_model(tokenizer, shape, seed=0), tokenizer)
+    return folder
+
+
+HERMES_TEMPLATE = (
+    "{% if tools %}<|system|>{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|end|>{% endif %}"
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}\n<tool_call>\n"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}\n</tool_call>'
+    "{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
