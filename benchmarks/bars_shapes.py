@@ -13,10 +13,11 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.bar import Bar
-from benchmarks.shapes import SHAPES, ClumsyCups, hermes_checkpoint
+from benchmarks.shapes import SHAPES, ClumsyCups, hermes_checkpoint, with_erring_teacher
 from wanderlust import TrainConfig, evaluate_sync, train
 from wanderlust.environment import Environment
 from wanderlust.policies.checkpoints import resolve_start
@@ -26,8 +27,8 @@ from wanderlust.training.loop import NoSignalWarning
 
 HELD_OUT = 60
 FRESH: dict[str, Any] = {"sft_episodes": 120, "sft_steps": 250, "max_tokens": 48}
-LLAMA = FRESH | {"sft_batch": 16, "sft_lr": 5e-3}
-SMOLLM2: dict[str, Any] = {"sft_episodes": 24, "sft_steps": 24, "sft_batch": 4, "max_tokens": 48}
+LLAMA = FRESH | {"sft_batch": 16, "sft_lr": 5e-3, "max_tokens": 96}
+SMOLLM2: dict[str, Any] = {"sft_episodes": 24, "sft_steps": 24, "sft_batch": 4, "max_tokens": 96}
 SHORT: dict[str, Any] = {
     "steps": 5,
     "tasks_per_step": 8,
@@ -43,7 +44,7 @@ FEW: dict[str, Any] = {
     "result_tasks": 12,
     "result_samples": 1,
 }
-ROWS: dict[str, Any] = {"epochs": 12, "batch_tokens": 1024}
+ROWS: dict[str, Any] = {"epochs": 25, "batch_tokens": 256}
 PAIRS: dict[str, Any] = {"epochs": 2, "batch_tokens": 1024, "lr": 1e-3}
 SMALL_SHAPES = ("tool", "toolset", "worlds")
 """Shapes in which the pretrained model is trained: two to six minutes of processor time each."""
@@ -59,8 +60,9 @@ def trained(env: Environment, policy: str, folder: Path, **settings: Any) -> tup
 
 
 def played(env: Environment, policy: str, **options: Any) -> float:
-    """The mean reward on held-out tasks."""
-    return float(evaluate_sync(env, policy, n=HELD_OUT, progress=False, **options).reward.value)
+    """The mean reward on held-out tasks, over the seats where there are several."""
+    rewards = evaluate_sync(env, policy, n=HELD_OUT, progress=False, **options).rewards
+    return fmean(one.value for one in rewards.values())
 
 
 def imitated(env: Environment, policy: str, folder: Path, **settings: Any) -> float:
@@ -92,6 +94,12 @@ def bars() -> Iterator[Bar]:
             checkpoint = str(hermes_checkpoint(env, folder / f"{name}-start"))
             ours, teacher = trained(env, checkpoint, folder / f"{name}-llama", **SHORT, **LLAMA)
             yield _share(f"{name}, Llama with Hermes calls, train", ours / teacher)
+            erring = with_erring_teacher(shape())
+            trained(erring, checkpoint, folder / f"{name}-erring", **SHORT, **LLAMA)
+            start = str(folder / f"{name}-erring" / "checkpoints" / "start")
+            before, after = preferred(erring, start, folder / f"{name}-pairs", **PAIRS)
+            lift = after - before
+            yield Bar(name=f"{name}, Llama, dpo over its start", figure=lift, bar=0.0, aim=0.1, better="higher")
         for name in SMALL_SHAPES:
             start = resolve_start(SMOLLM2_POLICY)
             ours, teacher = trained(SHAPES[name](), start, folder / f"{name}-smollm2", **FEW, **SMOLLM2)
@@ -104,15 +112,11 @@ def _share(name: str, figure: float, *, note: str = "") -> Bar:
 
 
 def _better(folder: Path) -> Iterator[Bar]:
-    """RL with tools past a teacher that errs, and DPO from where imitation ends."""
-    gains, lifts = [], []
+    """RL with tools past a teacher that errs."""
+    gains = []
     for seed in range(3):
         settings = FRESH | {"steps": 60, "eval_tasks": 60, "result_tasks": HELD_OUT, "seed": seed, "lr": 1e-3}
         ours, teacher = trained(ClumsyCups(), "fresh", folder / f"clumsy{seed}", **settings)
         gains.append(ours - teacher)
-        start = str(folder / f"clumsy{seed}" / "checkpoints" / "start")
-        before, after = preferred(ClumsyCups(), start, folder / f"pairs{seed}", **PAIRS, seed=seed)
-        lifts.append(after - before)
-    gain, lift = min(gains), min(lifts)
+    gain = min(gains)
     yield Bar(name="RL over a teacher that errs, least of 3 seeds", figure=gain, bar=0.1, aim=0.3, better="higher")
-    yield Bar(name="DPO over its start, least of 3 seeds", figure=lift, bar=0.0, aim=0.1, better="higher")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -31,7 +32,7 @@ from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.tools.sandbox import open_sandbox
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.types import Message, Rollout, Task, Tool, ToolCall, Trajectory, assistant, user
+from wanderlust.types import Completion, Message, Rollout, Task, Tool, ToolCall, Trajectory, assistant, user
 from wanderlust.worlds import Mail, Scenario, System, UserInterface, WorldEnvironment, capture, log_of
 from wanderlust.worlds.engine.world import World
 
@@ -364,6 +365,29 @@ class ClumsyCups(Cups):
 def _clumsy(messages: Sequence[Message], rng: Random) -> Message | str:
     step = search(messages)
     return f"cup {rng.randrange(CUPS)}" if isinstance(step, str) and rng.random() < 0.6 else step
+
+
+ERRS = 0.3
+"""Share of its steps in which a teacher errs."""
+
+
+def with_erring_teacher(env: Environment) -> Environment:
+    """The same environment, whose teacher says something useless now and then."""
+    good = env.players["teacher"]
+
+    class Erring:
+        def __init__(self) -> None:
+            self.policy = good()
+
+        async def complete(
+            self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+        ) -> Completion:
+            done = await self.policy.complete(messages, tools, key=key)
+            errs = Random(f"{key}/{len(messages)}").random() < ERRS
+            return replace(done, message=assistant("nothing")) if errs else done
+
+    env.players = {"teacher": Erring}
+    return env
 
 
 def hermes_checkpoint(env: Environment, folder: Path) -> Path:

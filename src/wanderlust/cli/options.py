@@ -74,9 +74,9 @@ class AnswerOptions:
     """Tokens of thinking of a checkpoint at least: an earlier </think> is taken away, and " Wait," written for it."""
     max_thinking: PositiveInt | None = None
     """Tokens of thinking of a checkpoint at most, after which </think> is written."""
-    tool_calls: ToolCalls = "template"
-    """template: a checkpoint's own form of tool calls, text where it has none that is known; an endpoint's API. text:
-    tools and calls are text in the messages."""
+    tool_calls: ToolCalls | None = None
+    """text: tools and calls are text in the messages. Default: a checkpoint's own form, where it has one that is known,
+    and an endpoint's API."""
     seed: int = 0
     """Random seed."""
     api_key: str | None = None
@@ -101,7 +101,7 @@ class AnswerOptions:
             temperature=temperature,
             max_tokens=self.max_tokens,
             thinking=self._thinking(),
-            tool_calls=self.tool_calls,
+            tool_calls=self.tool_calls or "template",
             seed=self.seed,
             api_key=self.api_key,
             extra_body=parse_extra_body(self.extra_body),
