@@ -188,7 +188,7 @@ def test_an_environment_has_one_name_in_stores(
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_training_and_evaluation_store_the_same_name(tmp_path: Path) -> None:
-    options = {"tasks_per_step": 1, "group_size": 2, "max_tokens": 4, "steps": 1, "result_samples": 0, "sft_steps": 1}
+    options = {"tasks_per_step": 1, "group_size": 2, "max_tokens": 8, "steps": 1, "result_samples": 0, "sft_steps": 1}
     result = train("tictactoe,low=0.5", config=TrainConfig(**options), out=tmp_path / "t", workers=1, progress=False)
     evaluate_sync("tictactoe,low=0.5", "teacher", n=1, out=tmp_path / "e", progress=False)
     for folder in (result.path, tmp_path / "e"):
