@@ -451,13 +451,16 @@ def run_blocking(call: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
     Where an event loop runs in this thread already (a notebook, asynchronous code), that loop stands still meanwhile.
     The call runs in this thread in any case: what was opened here, such as a database, can be used in it.
     """
-    with _suspended_loop(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+    with suspended_loop(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         return runner.run(call())
 
 
 @contextmanager
-def _suspended_loop() -> Iterator[None]:
-    """Within the block, no event loop runs in this thread: one that did goes on after it."""
+def suspended_loop() -> Iterator[None]:
+    """No event loop runs in this thread within the block, or the decorated function; one that did goes on afterwards.
+
+    Code inside finds what a script gives it: it may start a loop, and Ctrl-C raises KeyboardInterrupt.
+    """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

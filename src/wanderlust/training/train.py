@@ -21,6 +21,7 @@ from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.control import serve_control
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum
@@ -99,6 +100,7 @@ class TrainResult:
         return render_html(self.table())
 
 
+@suspended_loop()
 def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     env: Environment | str,
     policy: str | Path | LocalPolicy = "fresh",
@@ -181,6 +183,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
             )
 
 
+@suspended_loop()
 def resume_training(
     folder: Path,
     *,
