@@ -16,7 +16,7 @@ from wanderlust.errors import printable
 
 
 def _visible(text: str) -> str:
-    """The text with controls escaped, and with blanks for tabs: rich counts a tab as no column and cuts the rest off."""
+    """The text, controls escaped, and blanks for tabs: rich counts a tab as no column, and cuts the cell off."""
     return printable(text).expandtabs()
 
 
