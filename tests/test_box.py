@@ -12,6 +12,7 @@ import pytest
 from tests.boxes import ASK, MEDIUM, TASK, Said, echo, in_box
 from tests.sandboxes import bearing, everybody, token
 
+from patience import PATIENCE
 from wanderlust.adapters import external_program
 from wanderlust.adapters.external_program import Program
 from wanderlust.environment import Environment, Limits
@@ -274,7 +275,7 @@ def test_a_cancelled_episode_leaves_nothing_in_the_box_alive():
                 await asyncio.sleep(60)
 
         playing = asyncio.create_task(rollout(env, TASK, Waits()))
-        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.wait_for(asked.wait(), PATIENCE)
         assert bearing(word)
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)

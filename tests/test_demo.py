@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from patience import PATIENCE
 from wanderlust.store.store import RunStore
 
 SCRIPT = Path(__file__).with_name("demo_run.py")
@@ -26,7 +27,7 @@ def start(folder: Path, workers: int = 1) -> subprocess.Popen[bytes]:
 
 def finish(folder: Path, workers: int = 1) -> dict[str, Any]:
     process = start(folder, workers)
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said.decode()[-2000:]
     report: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return report

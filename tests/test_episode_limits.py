@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from patience import PATIENCE
 from wanderlust.environment import Environment, Limits, SingleTurnEnvironment
 from wanderlust.errors import UsageError
 from wanderlust.evals.evaluate import evaluate
@@ -276,7 +277,7 @@ def test_the_command_takes_all_bounds(tmp_path: Path) -> None:
             command = (*WANDER, "eval", "tictactoe", "--policy", str(server.make_url("/v1")), "--model", "m", *words)
             pipe = asyncio.subprocess.PIPE
             process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=pipe, stderr=pipe)
-            out, err = await asyncio.wait_for(process.communicate(), 60)
+            out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
             return process.returncode, out.decode(), err.decode()
 
     prices = ("--price-in", "1000", "--price-out", "5000", "--price-cached", "100")

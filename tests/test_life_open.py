@@ -9,6 +9,7 @@ import sys
 import pytest
 from tests.universe_consistency import check_universe
 
+from patience import PATIENCE
 from wanderlust import rollout
 from wanderlust.cli.main import main
 from wanderlust.environments.assistant_life import AssistantLife, scenario_of
@@ -34,7 +35,7 @@ def rewards(env, tasks):
 def finished(*words, folder):
     """A Python process that has ended."""
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 

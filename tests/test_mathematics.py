@@ -5,11 +5,11 @@ import gc
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from patience import wait_until
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.rubrics import rewards
 from wanderlust.rubrics.parsing import whole
@@ -112,10 +112,7 @@ def test_processes_end_with_their_rubric():
     assert len(children() - before) == 1
     del rubric
     gc.collect()
-    deadline = time.monotonic() + 30
-    while children() - before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert children() - before == set()
+    wait_until(lambda: not children() - before)
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch):

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from tests.sandboxes import SMALL, TRIED, bearing, code, everybody, refused, shell, token, within
 
+from patience import PATIENCE
 from wanderlust.tools.sandbox import LocalSandbox, users
 
 ROOT = os.geteuid() == 0
@@ -416,6 +417,6 @@ def test_stays_after_its_parent_was_killed():
     assert bearing(word) == []
 
 
-def ended(pidfd, seconds=10):
+def ended(pidfd, seconds=PATIENCE):
     """Whether the process ends in time."""
     return bool(select.select([pidfd], [], [], seconds)[0])

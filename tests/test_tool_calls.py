@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from patience import PATIENCE
 from wanderlust.errors import SandboxFailure, StopEpisode, ToolFailure, UsageError
 from wanderlust.tools.function import ToolError, tool
 from wanderlust.tools.tool_calls import CallLimits, CallOutcome, call_tools, count_outcomes
@@ -18,7 +19,7 @@ from wanderlust.types import ToolCall
 def answer(*calls, tools, limits=None):
     """What becomes of calls, given as pairs of a name and raw arguments."""
     made = [ToolCall(id=f"c{n}", name=name, arguments=arguments) for n, (name, arguments) in enumerate(calls)]
-    return asyncio.run(asyncio.wait_for(call_tools(made, map(tool_of, tools), limits), 20))
+    return asyncio.run(asyncio.wait_for(call_tools(made, map(tool_of, tools), limits), PATIENCE))
 
 
 def tool_of(source):
