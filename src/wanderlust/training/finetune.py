@@ -191,10 +191,8 @@ def _finetune_in_folder(
             start = checkpoint_folder(config.policy)
         del model
         with closing(run.store), serve_control(run.store.path, note) if note else nullcontext():
-            report = run_blocking(
-                partial(_train, config, run, examples, start=start, tokenizer=tokenizer, logger=logger)
-            )
-            return TrainResult(path=folder, report=report)
+            training = partial(_train, config, run, examples, start=start, tokenizer=tokenizer, logger=logger)
+            return TrainResult(path=folder, report=run_blocking(training))
 
 
 def _notes(config: FinetuneConfig, examples: Examples) -> Iterator[str]:
