@@ -280,7 +280,7 @@ def fewest_sequences(contexts: list[list[int]], whole: list[list[int]]) -> int:
 PIECE = st.lists(st.integers(0, 2), min_size=1, max_size=3)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(st.tuples(st.integers(-1, 5), PIECE, PIECE), min_size=1, max_size=9), st.booleans())
 def test_training_sequences_are_exact_and_as_few_as_possible(drawn, told):
     """Any forest of turns: as many samples as token sequences that no other continues, each token trained once."""

@@ -97,7 +97,7 @@ TOP = {
 }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(sorted(PATHS)), st.dictionaries(st.sampled_from(sorted(TOP)), JSON, max_size=5), st.booleans())
 def test_any_request_is_answered_or_refused_in_one_line(dialect, more, streams):
     path = PATHS[dialect]

@@ -278,14 +278,17 @@ def test_an_endless_body_is_refused():
     assert not failure.transient
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+TAKEN = socket.socket()
+TAKEN.bind(("127.0.0.1", 0))
+
+
+def dead_port():
+    """A port on which nobody listens, and which nobody else can take."""
+    return TAKEN.getsockname()[1]
 
 
 def test_a_dead_port_is_a_transient_failure_without_secrets():
-    url = f"http://me:hidden@127.0.0.1:{free_port()}/v1?key=hidden"
+    url = f"http://me:hidden@127.0.0.1:{dead_port()}/v1?key=hidden"
     with pytest.raises(UsageError, match="leave that out"):
         Endpoint(url, "m", api_key="hidden")
     policy = Endpoint(url, "m")
@@ -328,7 +331,7 @@ def test_no_more_calls_at_once_than_asked_for_and_waiting_is_not_a_timeout():
 
 
 def test_one_policy_serves_one_event_loop_after_another():
-    policy = Endpoint(f"http://127.0.0.1:{free_port()}", "m", concurrency=1)
+    policy = Endpoint(f"http://127.0.0.1:{dead_port()}", "m", concurrency=1)
 
     async def several():
         return await asyncio.gather(*(policy.complete([user("x")]) for _ in range(3)), return_exceptions=True)
@@ -354,7 +357,7 @@ def test_episodes_are_played_and_scored_through_the_endpoint():
 
 
 def test_a_dead_endpoint_scores_nothing_and_says_why():
-    policy = Endpoint(f"http://127.0.0.1:{free_port()}/v1", "m")
+    policy = Endpoint(f"http://127.0.0.1:{dead_port()}/v1", "m")
     found = asyncio.run(evaluate(Chat(), policy, tasks=[Task(id=str(n)) for n in range(30)]))
     assert (found.played, found.scored, found.failed, found.reward) == (30, 0, 30, None)
     assert found.errors.keys() == {"PolicyFailure"}

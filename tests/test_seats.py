@@ -164,7 +164,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=200))
 def test_any_bytes_as_an_answer_are_an_answer_or_a_policys_failure(body):
     try:
@@ -173,7 +173,7 @@ def test_any_bytes_as_an_answer_are_an_answer_or_a_policys_failure(body):
         return
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(["/chat/completions", "/responses"]),
     st.dictionaries(

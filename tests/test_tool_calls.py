@@ -250,7 +250,7 @@ anything = st.text(st.characters(exclude_categories=()), max_size=60)
 json_like = st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | anything, st.lists, max_leaves=5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(anything | st.sampled_from(["double", "fails"]), anything | st.just('{"n": 1}')), max_size=4))
 def test_any_call_is_answered_with_text_that_can_be_stored(calls):
     done = answer(*calls, tools=[double, fails])
@@ -259,7 +259,7 @@ def test_any_call_is_answered_with_text_that_can_be_stored(calls):
         one.text.encode()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(json_like | st.binary(max_size=60))
 def test_any_result_is_text_that_can_be_stored(value):
     (one,) = answer(("plain", "{}"), tools=[Plain(value)])

@@ -65,7 +65,7 @@ def kept(values, rows):
     return all(1 << values[b] & allowed[values[a]] for (a, b), allowed in rows.items())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.integers(0, 10**9))
 def test_the_search_finds_a_choice_whenever_there_is_one(seed):
     rng = Random(seed)
