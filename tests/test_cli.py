@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 from rich.console import Console
 
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 from wanderlust.cli.main import COMMANDS, main
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.policies.local.pretrained import save_pretrained
@@ -348,7 +347,8 @@ def test_training_stops_at_once_and_says_how_to_go_on(
 
 def test_ctrl_c_during_start_up_is_quiet(checkpoint: Path, tmp_path: Path) -> None:
     run = Stoppable("train", "tictactoe", "--policy", checkpoint, *TRAIN, "--out", "run", cwd=tmp_path)
-    time.sleep(1.2)  # importing torch, most likely
+    maps = Path(f"/proc/{run.process.pid}/maps")
+    wait_until(lambda: "libtorch" in maps.read_text())  # it is being imported
     _, err = run.stop()
     assert "Traceback" not in err
     assert "stopped" in err

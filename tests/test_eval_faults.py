@@ -157,7 +157,7 @@ def test_an_environment_that_never_ends_runs_into_its_time_and_holds_nobody_up()
                     continue
             await super().run(episode)
 
-    limits = Limits(max_turns=2, timeout=0.3)
+    limits = Limits(max_turns=2, timeout=2.0)
     told = asyncio.run(evaluate(Endless(), Scripted(lambda m, r: "x"), tasks=TASKS, limits=limits))
     assert told.stops["timeout"] == 1
     assert told.stops["done"] == 5
@@ -194,7 +194,7 @@ def freely(env, policy):
         played.update({group.task.id: group.rollouts[0] for group in groups})
 
     async def go():
-        with watch_event_loop(said.append, notice=0.2, limit=0.6):
+        with watch_event_loop(said.append, notice=1.0, limit=3.0):
             await play_jobs(RolloutSettings(env=env, policy=policy), rollout_jobs(TASKS), observers=[note])
 
     asyncio.run(go())

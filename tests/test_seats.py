@@ -121,7 +121,7 @@ def test_a_program_that_asks_for_ever_lets_the_clock_end_it():
                 except StopEpisode:
                     continue
 
-    played = asyncio.run(rollout(Stubborn(), TASK, Scripted(echo), limits=Limits(max_turns=2, timeout=0.2)))
+    played = asyncio.run(rollout(Stubborn(), TASK, Scripted(echo), limits=Limits(max_turns=2, timeout=1.0)))
     assert (played.status, len(played.trajectory.turns)) == (Status.TRUNCATED, 2)
 
 
