@@ -32,6 +32,8 @@ demo: $(READY)
 
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
 test proof test-all: export OMP_NUM_THREADS ?= 1
+# Tests read and write UTF-8 on a machine of any locale.
+test proof test-all: export PYTHONUTF8 ?= 1
 test: $(DEVELOP) sandbox page browser
 	$(BIN)/python -m pytest $(SHARED)
 
