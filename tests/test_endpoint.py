@@ -278,17 +278,16 @@ def test_an_endless_body_is_refused():
     assert not failure.transient
 
 
-TAKEN = socket.socket()
-TAKEN.bind(("127.0.0.1", 0))
-
-
+@pytest.fixture
 def dead_port():
     """A port on which nobody listens, and which nobody else can take."""
-    return TAKEN.getsockname()[1]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
 
 
 def test_a_dead_port_is_a_transient_failure_without_secrets():
-    url = f"http://me:hidden@127.0.0.1:{dead_port()}/v1?key=hidden"
+    url = f"http://me:hidden@127.0.0.1:{dead_port}/v1?key=hidden"
     with pytest.raises(UsageError, match="leave that out"):
         Endpoint(url, "m", api_key="hidden")
     policy = Endpoint(url, "m")
@@ -330,8 +329,8 @@ def test_no_more_calls_at_once_than_asked_for_and_waiting_is_not_a_timeout():
     assert peak == 3
 
 
-def test_one_policy_serves_one_event_loop_after_another():
-    policy = Endpoint(f"http://127.0.0.1:{dead_port()}", "m", concurrency=1)
+def test_one_policy_serves_one_event_loop_after_another(dead_port):
+    policy = Endpoint(f"http://127.0.0.1:{dead_port}", "m", concurrency=1)
 
     async def several():
         return await asyncio.gather(*(policy.complete([user("x")]) for _ in range(3)), return_exceptions=True)
@@ -356,8 +355,8 @@ def test_episodes_are_played_and_scored_through_the_endpoint():
     assert (found.reward.value, found.scored, found.failed, found.usage.tokens_in) == (1.0, 30, 0, 150)
 
 
-def test_a_dead_endpoint_scores_nothing_and_says_why():
-    policy = Endpoint(f"http://127.0.0.1:{dead_port()}/v1", "m")
+def test_a_dead_endpoint_scores_nothing_and_says_why(dead_port):
+    policy = Endpoint(f"http://127.0.0.1:{dead_port}/v1", "m")
     found = asyncio.run(evaluate(Chat(), policy, tasks=[Task(id=str(n)) for n in range(30)]))
     assert (found.played, found.scored, found.failed, found.reward) == (30, 0, 30, None)
     assert found.errors.keys() == {"PolicyFailure"}

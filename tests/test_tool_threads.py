@@ -72,7 +72,7 @@ from wanderlust.tools.threads import SHARED_THREADS
 
 assert asyncio.run(SHARED_THREADS.run(lambda: 1)) == 1
 if (child := os.fork()) == 0:
-    asyncio.run(asyncio.wait_for(SHARED_THREADS.run(lambda: os._exit(7)), PATIENCE))
+    asyncio.run(asyncio.wait_for(SHARED_THREADS.run(lambda: os._exit(7)), 600))
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
