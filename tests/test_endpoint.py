@@ -286,7 +286,7 @@ def dead_port():
         yield taken.getsockname()[1]
 
 
-def test_a_dead_port_is_a_transient_failure_without_secrets():
+def test_a_dead_port_is_a_transient_failure_without_secrets(dead_port):
     url = f"http://me:hidden@127.0.0.1:{dead_port}/v1?key=hidden"
     with pytest.raises(UsageError, match="leave that out"):
         Endpoint(url, "m", api_key="hidden")
