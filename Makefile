@@ -18,7 +18,7 @@ help:
 	@echo "make test    run the tests that a change has to pass: about ten minutes on two cores"
 	@echo "make proof   run the slow ones: further seeds, repeated kills, heavy pages; run again, it goes on where it stopped"
 	@echo "make test-all  both tiers of tests in one go"
-	@echo "make check   lint, format, types, import layers, size limits"
+	@echo "make check   lint, format, types, import layers, size limits, tests that depend on the machine"
 	@echo "make bars    measure the quick bars of the project afresh: half an hour; make proof measures the slow ones"
 	@echo "make docs    build the documentation into site/"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
@@ -32,6 +32,8 @@ demo: $(READY)
 
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
 test proof test-all: export OMP_NUM_THREADS ?= 1
+# Tests read and write UTF-8 on a machine of any locale.
+test proof test-all: export PYTHONUTF8 ?= 1
 test: $(DEVELOP) sandbox page browser
 	$(BIN)/python -m pytest $(SHARED)
 
@@ -47,7 +49,7 @@ check: $(DEVELOP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/test_limits.py
+	$(BIN)/python -m pytest tests/test_limits.py tests/test_machine_assertions.py
 	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(WEB_READY) && cd web && npm run --silent check; \
 		else echo "npm is missing: web/ was not checked" >&2; fi
 

@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from benchmarks.bar import Bar
 from benchmarks.bars_studio import KEPT, PAGE, TURNS, Studio, fill, one_large, studio, tiny
 from wanderlust.store.store import RunStore
+from wanderlust.types import Group, Rollout, Task, Trajectory, Turn, assistant, user
 
 ASKED, OPENED, STORED = 7, 5, 40
 GLIDE, JUMPS = 240, 12
@@ -83,6 +84,27 @@ async ({ frames, jumps }) => {
 }
 """
 """A quarter of a screen with each frame, then jumps: how long anything in sight was empty."""
+
+
+HARD_MARKDOWN = {
+    "brackets": "[" * 10_000 + "a" + "](b)" * 10_000,
+    "spread": "[a " * 900 + "](b) " * 900,
+    "quotes": ">" * 3000 + " deep",
+    "lists": "\n".join("  " * n + "- x" for n in range(600)),
+    "stars": "*a **b " * 600,
+    "line": "0123456789" * 100_000,
+    "table": "|a" * 2000 + "|\n" + "|-" * 2000 + "|\n" + ("|b" * 2000 + "|\n") * 3,
+}
+"""Texts that take a reader of markdown long."""
+LONGEST_TASK = """
+() => new Promise(done => {
+  let longest = 0
+  new PerformanceObserver(list => { for (const one of list.getEntries()) longest = Math.max(longest, one.duration) })
+    .observe({ type: "longtask", buffered: true })
+  setTimeout(() => done(longest), 200)
+})
+"""
+"""Milliseconds of the longest time for which the page answered nothing."""
 
 
 @dataclass(slots=True)
@@ -273,6 +295,28 @@ def large(browser: Browser, path: Path) -> Iterator[Bar]:
     yield timed("its last turn, by the address", lasts, bar=2000, aim=700)
 
 
+def hard(browser: Browser, path: Path) -> Iterator[Bar]:
+    """How long the page answers nothing while it reads one of HARD_MARKDOWN, each in a fresh profile."""
+    longest = dict[str, float]()
+    with RunStore.create(path) as store:
+        for index, text in enumerate(HARD_MARKDOWN.values()):
+            task = Task(id=f"text-{index}")
+            seat = Trajectory(turns=[Turn(observation=(user("Write."),), action=assistant(text))])
+            store.add(
+                [Group(task=task, rollouts=[Rollout(task=task, seed=0, trajectories=[seat])])], stage="eval", step=0
+            )
+    with studio(path) as shown:
+        for number, name in enumerate(HARD_MARKDOWN, 1):
+            with tab(browser, shown) as seen:
+                address = f"/run/{path.stem}/rollout/{number}?read=markdown"
+                seen.opened(
+                    address, "document.querySelector('.message .text, .message .markdown')?.innerText.length > 0"
+                )
+                longest[name] = float(seen.page.evaluate(LONGEST_TASK))
+    slowest = max(longest, key=lambda name: longest[name])
+    yield timed("longest task, hard markdown", [longest[slowest]], bar=1500, aim=300, note=f"; {slowest}")
+
+
 def bars() -> Iterator[Bar]:
     """All of them."""
     if not (PAGE / "index.html").is_file():
@@ -284,5 +328,6 @@ def bars() -> Iterator[Bar]:
         with studio(folder / "live.db") as shown:
             yield from first_load(browser, shown)
         yield from large(browser, folder / "large.db")
+        yield from hard(browser, folder / "hard.db")
         fill(folder / "million.db")
         yield from table(browser, folder / "million.db")

@@ -13,7 +13,7 @@ from wanderlust.tools.sandbox.bubblewrap import find_python
 from wanderlust.types import Task, assistant, user
 
 MEDIUM = SandboxBounds(
-    seconds=20, memory=512 << 20, processes=64, files=256, disk=64 << 20, entries=2_000, output=16 << 10
+    seconds=120, memory=512 << 20, processes=64, files=256, disk=64 << 20, entries=2_000, output=16 << 10
 )
 """Bounds of a box in tests: room for Python and Node."""
 TASK = Task(id="t", prompt=(user("say it"),), answer="hidden", info={"n": 3})

@@ -14,11 +14,12 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from patience import PATIENCE
 from studios import TOKEN, Client
 
 AXE = Path(__file__).parent.parent / "web/node_modules/axe-core/axe.min.js"
-PATIENT = 30_000
-"""Milliseconds; the tests' machine may be busy."""
+PATIENT = 1000 * PATIENCE
+"""Milliseconds."""
 
 expect.set_options(timeout=PATIENT)
 

@@ -1,14 +1,26 @@
-"""How tests are shared out between workers, and what a mark of a tier has to say."""
+"""How tests are shared out between workers, what a mark of a tier has to say, and that the checkout stays as it is."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
+from checkout import CheckoutGuard
 from container_image import engine_with_image
 from tiers import PROOF_GROUPS
 
 FIRST = ("test_demo", "test_learning", "test_train", "test_kill", "test_cli", "test_steps", "test_ray")
 """Files whose single tests are long: begun last, one of them would go on alone while the other worker has nothing."""
+
+
+settings.register_profile("machine-independent", deadline=None, derandomize=True, database=None)
+settings.load_profile("machine-independent")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the process that starts the workers, or the only one, look after the checkout."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(CheckoutGuard(), "checkout")
 
 
 @pytest.hookimpl(tryfirst=True)

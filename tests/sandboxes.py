@@ -12,7 +12,7 @@ from typing import TypeVar
 from wanderlust.tools.sandbox import LocalSandbox, Result, SandboxBounds
 from wanderlust.tools.sandbox.bubblewrap import find_python
 
-SMALL = SandboxBounds(seconds=5, memory=128 << 20, processes=24, files=64, disk=16 << 20, entries=400, output=16 << 10)
+SMALL = SandboxBounds(seconds=30, memory=128 << 20, processes=24, files=64, disk=16 << 20, entries=400, output=16 << 10)
 """Bounds that an attempt may exhaust without anybody noticing."""
 T = TypeVar("T")
 

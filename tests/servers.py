@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from benchmarks import peer
 
+from patience import PATIENCE
 from toys import TOKENIZER, Twice, fresh
 from wanderlust.policies.base import API_KEY_VARIABLE
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
@@ -111,7 +112,7 @@ def own_server(start: Path) -> Iterator[str]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
-    ready.wait(30)
+    ready.wait(PATIENCE)
     try:
         yield address[0]
     finally:

@@ -54,7 +54,7 @@ def kept(played: Rollout) -> Rollout:
     return again
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(shown=ANY, said=ANY)
 def test_any_text_shown_and_said(shown, said):
     played = play(Echo(), Scripted([said]), {"shown": shown})
@@ -65,7 +65,7 @@ def test_any_text_shown_and_said(shown, said):
     assert again.state == {"said": written, "by": {written: [written]}}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(name=st.sampled_from(["look", ""]) | ANY, arguments=ANY, given_back=ANY)
 def test_any_call_and_any_result(name, arguments, given_back):
     turns = [assistant("", ToolCall(id="1", name=name, arguments=arguments)), assistant("done")]
@@ -74,7 +74,7 @@ def test_any_call_and_any_result(name, arguments, given_back):
     assert kept(played).trajectory.turns[-1].action.content == "done"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(given_back=ANY)
 def test_any_result_of_a_right_call(given_back):
     call = ToolCall(id="1", name="look", arguments='{"what": "x"}')

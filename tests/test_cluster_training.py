@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from ray.cluster_utils import Cluster
 
+from patience import PATIENCE
 from test_ray import NODE, SOON, wait_for_end
 from test_ray_training import figures, groups_of
 from test_vllm_real import PYTHON, learnt, start
@@ -74,7 +75,7 @@ def test_one_command_learns_on_a_cluster(leaves: bool, cluster: Any, start: Path
             node = groups_of(folder, 7)[0].rollouts[0].state["node"]
             (gone,) = [one for one in cluster.worker_nodes if one.node_id == node]
             cluster.remove_node(gone, allow_graceful=False)
-        assert run.wait(600) == 0, log.read_text()[-3000:]
+        assert run.wait(PATIENCE) == 0, log.read_text()[-3000:]
     learnt(folder)
     for pid in running:
         wait_for_end(pid)

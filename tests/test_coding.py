@@ -151,7 +151,6 @@ def test_installed_answers_cannot_be_read_by_what_they_judge(tmp_path, monkeypat
 def test_an_endless_solution_is_stopped(code):
     played = play(fenced(code), CodeEnvironment(lambda: [DOUBLE], open=CURT))
     assert (played.error, played.trajectory.score.reward) == (None, 0.0)
-    assert played.seconds < 15
 
 
 @asynccontextmanager

@@ -77,19 +77,19 @@ def test_interleaved_conversations_are_two_with_one_key_each():
     assert len(agent._graph.keys) == 3  # the seat's own, which a plain `act` would have
 
 
-def test_parallel_calls_take_as_long_as_one():
+def test_parallel_calls_are_under_way_at_once():
+    together = asyncio.Barrier(8)
+
     async def slowly(messages, rng=None):
-        await asyncio.sleep(0.2)
+        await together.wait()
         return echo(messages, rng)
 
     agent = Agent(Scripted(slowly), key="t/0/0/agent")
 
     async def go():
-        started = asyncio.get_running_loop().time()
         await asyncio.gather(*(agent.act_with_context([user(f"part {n}")]) for n in range(8)))
-        return asyncio.get_running_loop().time() - started
 
-    assert asyncio.run(go()) < 0.8
+    asyncio.run(go())
     assert len(agent.trajectory.ends) == 8
 
 
@@ -280,7 +280,7 @@ def fewest_sequences(contexts: list[list[int]], whole: list[list[int]]) -> int:
 PIECE = st.lists(st.integers(0, 2), min_size=1, max_size=3)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(st.tuples(st.integers(-1, 5), PIECE, PIECE), min_size=1, max_size=9), st.booleans())
 def test_training_sequences_are_exact_and_as_few_as_possible(drawn, told):
     """Any forest of turns: as many samples as token sequences that no other continues, each token trained once."""

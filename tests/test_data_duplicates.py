@@ -79,7 +79,7 @@ def test_planted_copies_are_found_on_reasoning_gym():
 
 
 @given(st.lists(st.text(max_size=40), max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_texts_are_compared_and_a_row_that_was_kept_is_the_first_of_its_kind(texts):
     matches = find_duplicates(texts)
     removed = {match.row for match in matches}

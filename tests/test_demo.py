@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from patience import PATIENCE
+from wanderlust.recipes.tictactoe_report import POLICY_LABELS, REPORT_OPPONENTS
 from wanderlust.store.store import RunStore
 
 SCRIPT = Path(__file__).with_name("demo_run.py")
@@ -26,7 +28,7 @@ def start(folder: Path, workers: int = 1) -> subprocess.Popen[bytes]:
 
 def finish(folder: Path, workers: int = 1) -> dict[str, Any]:
     process = start(folder, workers)
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said.decode()[-2000:]
     report: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return report
@@ -47,9 +49,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 def test_a_run_leaves_report_picture_page_store_and_checkpoint(straight: tuple[Path, dict[str, Any]]) -> None:
     folder, report = straight
     assert {(r["policy"], r["opponent"]) for r in report["rows"]} == {
-        (policy, opponent)
-        for policy in ("teacher", "untrained", "sft", "rl")
-        for opponent in ("random", "optimal", "greedy")
+        (policy, opponent) for policy in POLICY_LABELS for opponent in REPORT_OPPONENTS
     }
     for row in report["rows"]:
         assert row["exact"] is True

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dialects import PATHS, URL, Options, bodies, run, told
+from patience import PATIENCE
 from wanderlust.environment import Agent
 from wanderlust.policies.scripted import Scripted
 from wanderlust.serving import http as serving
@@ -37,7 +38,7 @@ def test_broken_and_huge_bodies_are_refused_in_one_line(dialect, monkeypatch):
 def raw(url, head, body=b"", *, hang_up=False):
     """Bytes sent by hand, and all that comes back."""
     place = urlsplit(url)
-    with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+    with socket.create_connection((place.hostname, place.port), timeout=PATIENCE) as connection:
         connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
         if hang_up:
             return b""
@@ -96,7 +97,7 @@ TOP = {
 }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(sorted(PATHS)), st.dictionaries(st.sampled_from(sorted(TOP)), JSON, max_size=5), st.booleans())
 def test_any_request_is_answered_or_refused_in_one_line(dialect, more, streams):
     path = PATHS[dialect]

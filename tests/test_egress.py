@@ -60,7 +60,7 @@ opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": os.env
 def get(url, data=None):
     direct = {name: os.environ.pop(name) for name in ("NO_PROXY", "no_proxy")}
     try:
-        print(opener.open(url, data, timeout=5).read())
+        print(opener.open(url, data, timeout=60).read())
     except (urllib.error.URLError, ConnectionError) as error:
         print(error, error.read() if hasattr(error, "read") else "")
     finally:

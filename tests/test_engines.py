@@ -20,6 +20,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from patience import PATIENCE
 from servers import ENGINES, Places, open_places, own_server
 from test_recipe_train import Stopping
 from tiers import proof_except
@@ -249,7 +250,7 @@ def test_torchrun_starts_the_processes_of_a_group(places: Places, tmp_path: Path
     ]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     words = [*launcher, *command, *options, "--algorithm", "grpo"]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Checkpoint:") <= 1
     assert len(figures(tmp_path / "run", "reward")) == 3

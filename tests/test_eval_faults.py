@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from patience import FOREVER, PATIENCE
 from wanderlust import Mixture, check
 from wanderlust.agent import Activity, track
 from wanderlust.environment import Environment, Limits
@@ -156,7 +157,7 @@ def test_an_environment_that_never_ends_runs_into_its_time_and_holds_nobody_up()
                     continue
             await super().run(episode)
 
-    limits = Limits(max_turns=2, timeout=0.3)
+    limits = Limits(max_turns=2, timeout=2.0)
     told = asyncio.run(evaluate(Endless(), Scripted(lambda m, r: "x"), tasks=TASKS, limits=limits))
     assert told.stops["timeout"] == 1
     assert told.stops["done"] == 5
@@ -165,7 +166,7 @@ def test_an_environment_that_never_ends_runs_into_its_time_and_holds_nobody_up()
 class Holds(Asks):
     async def run(self, episode):
         if episode.task.id == "t3":
-            time.sleep(30)  # noqa: ASYNC251 (that is the fault)
+            time.sleep(FOREVER)  # noqa: ASYNC251 (that is the fault)
         await super().run(episode)
 
 
@@ -193,7 +194,7 @@ def freely(env, policy):
         played.update({group.task.id: group.rollouts[0] for group in groups})
 
     async def go():
-        with watch_event_loop(said.append, notice=0.2, limit=0.6):
+        with watch_event_loop(said.append, notice=1.0, limit=3.0):
             await play_jobs(RolloutSettings(env=env, policy=policy), rollout_jobs(TASKS), observers=[note])
 
     asyncio.run(go())
@@ -201,9 +202,7 @@ def freely(env, policy):
 
 
 def test_an_environment_that_holds_the_loop_is_named_and_interrupted():
-    began = time.monotonic()
     said, played = freely(Holds(), Scripted(["x"]))
-    assert time.monotonic() - began < 20
     (line,) = said
     assert "Holds.run (test_eval_faults.py:" in line
     assert played["t3"].stop_reason == "EnvironmentFailure"
@@ -272,7 +271,7 @@ def test_a_key_that_is_missing_is_said(tmp_path: Path) -> None:
             command = (*WANDER, "eval", "tictactoe", "--policy", str(server.make_url("/v1")), "--model", "m", *words)
             pipe = asyncio.subprocess.PIPE
             process = await asyncio.create_subprocess_exec(*command, "-n", "3", cwd=tmp_path, stdout=pipe, stderr=pipe)
-            _, err = await asyncio.wait_for(process.communicate(), 60)
+            _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
             return process.returncode, err.decode()
 
     code, err = asyncio.run(go())
@@ -301,7 +300,7 @@ def test_an_endpoint_gets_as_many_calls_at_once_as_rollouts_are_wanted(tmp_path:
             process = await asyncio.create_subprocess_exec(
                 *WANDER, *words, "--concurrency", "100", cwd=tmp_path, stdout=pipe, stderr=pipe
             )
-            out, err = await asyncio.wait_for(process.communicate(), 60)
+            out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
             return process.returncode, out.decode() or err.decode()
 
     code, out = asyncio.run(go())

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 MODULES = {"openai-agents": "agents", "pydantic-ai-slim": "pydantic_ai"}
@@ -69,7 +71,7 @@ def command(missing: list[str], words: str) -> list[str]:
 
 def wander(missing: list[str], words: str, *, cwd: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
     env = os.environ | environment
-    return subprocess.run(command(missing, words), cwd=cwd, env=env, capture_output=True, timeout=120, check=False)
+    return subprocess.run(command(missing, words), cwd=cwd, env=env, capture_output=True, timeout=PATIENCE, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -202,7 +202,7 @@ def test_facts_read_whole_words():
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=200), st.text(min_size=1, max_size=20))
 def test_any_text_can_be_looked_at(text, way):
     assert AnswerFacts(facts=(Says(ways=(way,)), Day(at=NOON), ClockTime(at=NOON), Amount(value=3))).hold_for(text) in (

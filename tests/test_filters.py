@@ -94,13 +94,13 @@ expressions = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(expressions)
 def test_what_is_found_is_what_is_said(said: Said) -> None:
     assert found(said.text) == [i for i, row in enumerate(ROWS) if said.holds(row)], said.text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(st.sampled_from("rewadtkn <>=!()'\",.0129-\\\nornotinéxlcs;%_"), max_size=40))
 def test_any_text_is_a_filter_or_one_line(text: str) -> None:
     wrong = None

@@ -102,7 +102,7 @@ def test_what_siblings_share_is_read_once() -> None:
     assert sorted(id(s) for tree in prefix_trees(samples) for s in tree.samples) == sorted(map(id, samples))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=40), min_size=1, max_size=12))
 def test_every_path_spells_its_sample(rows: list[list[int]]) -> None:
     samples = [Sample(ids=ids, mask=[n > 0 for n in range(len(ids))]) for ids in rows]

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from random import Random
 
 import pytest
 
+from counts import lines_run
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.hub.entry import (
@@ -244,7 +244,7 @@ def test_pages_show_the_card_and_escape_it(place: Path) -> None:
 
 
 def test_ten_thousand_environments(place: Path) -> None:
-    """Search within 100 ms of processor time; the first page within 300 KB."""
+    """The first page stays within 300 KB, and a search does not go through every word; a bar has its time."""
     listing, key = Hub.open("hub").find("sums"), Key(key=public_key(Path("owner")), fingerprint="")
     key = replace(key, fingerprint=fingerprint(key.key))
     rng, words = Random(0), ["mail", "poker", "chess", "proofs", "code", "tools", "search", "grid", "letters", "plans"]
@@ -260,14 +260,10 @@ def test_ten_thousand_environments(place: Path) -> None:
     signed = SignedIndex(format=1, index=index, by=key.fingerprint, signature=signature)
     Path("many", INDEX_FILE).write_bytes(canonical(signed))
     hub = Hub.open("many")
-    times = []
-    for _ in range(5):
-        began = time.process_time()
-        found = hub.search("poker 9")
-        times.append(time.process_time() - began)
+    hub.search("poker 9")
+    found, lines = lines_run(hub.search, "poker 9")
     assert found
-    assert min(times) <= 0.1
+    assert lines < 30 * MANY
     rows = [[one.entry.name, "0.1.0", one.entry.summary, "1.000", "0.000", "nothing found"] for one in listings]
     assert len(first_page("Many", rows, owner=key.fingerprint).encode()) + len(JAVASCRIPT) <= 300_000
     assert len(search_files(rows)["po"][0]) == 2_000
-    print(f"search {1000 * min(times):.1f} ms")

@@ -11,7 +11,6 @@ from benchmarks.bars_inbox_rewards import differing
 
 from wanderlust.environment import Environment
 from wanderlust.environments.inbox.rewards import (
-    INBOX_REWARDS,
     RECORD_KEY,
     EpisodeRecord,
     art_e_reward,
@@ -169,7 +168,6 @@ def longest_first(messages, rng):
 
 
 def test_the_relative_judge_compares_the_group_and_the_truth_is_recorded():
-    assert set(INBOX_REWARDS) == {"art-e", "art-e-few-sources", "correct", "relative"}
     rubric = inbox_rubric("relative", judge=Scripted(longest_first), hallucination=0.5)
     lengths = iter(("at 10:00", "at noon, says the longest attempt of all"))
     policy = Scripted(lambda messages, rng: next(lengths))

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wanderlust.environment import Environment
@@ -256,7 +256,6 @@ def test_an_answer_cannot_leave_its_tags_fill_fields_or_be_endless():
     assert f"[{9 * MAX_FIELD_CHARS} characters left out]" in asked
 
 
-@settings(deadline=None)
 @given(said=st.text(st.characters()), verdict=st.text(st.characters()))
 def test_any_text_may_be_judged_and_any_verdict_read(said, verdict):
     assert judged(Rubric(Judge(always(GOOD))), said).reward == 1.0

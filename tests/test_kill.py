@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
 from tiers import proof_except
 from wanderlust.store.store import RunStore
 
@@ -39,7 +40,7 @@ def test_killed_again_and_again_it_ends_in_the_same_weights(name: str, tmp_path:
         cwd=SCRIPT.parent,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -10,6 +10,7 @@ import torch
 from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 import toys
+from patience import PATIENCE
 from wanderlust.errors import ContextFull, PolicyFailure
 from wanderlust.policies.chat_template import PrefixWarning, Renderer, Rendering
 from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
@@ -297,7 +298,7 @@ def test_a_pass_that_fails_fails_all_who_wait_for_it_and_nobody_later(error: Exc
 
     async def go() -> list[Any]:
         asked = [policy.complete([user(text)], key=text) for text in ("hi", "ho")]
-        first = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
+        first = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), PATIENCE)
         return [*first, await policy.complete([user("hi")], key="again")]
 
     *failed, fine = asyncio.run(go())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from patience import PATIENCE
 from wanderlust.store.formats import conversations, render_atif
 from wanderlust.types import (
     Rollout,
@@ -142,14 +143,14 @@ def test_a_new_environment_can_be_installed_and_keeps_its_promises(tmp_path: Pat
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     pip += ["--disable-pip-version-check", "--target", str(site), str(tmp_path / "my-world")]
-    subprocess.run(pip, check=True, capture_output=True, timeout=120)
+    subprocess.run(pip, check=True, capture_output=True, timeout=PATIENCE)
     (tmp_path / "my-world/my_world.py").unlink()  # what is tested is what was installed
     inside = ["env", f"PYTHONPATH={site}", sys.executable, "-m"]
     test = [*inside, "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "my-world")]
-    done = subprocess.run(test, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(test, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "1 passed" in done.stdout, done.stdout
     check = [*inside, "wanderlust.cli.main", "check", "my-world", "--json"]
-    told = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    told = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert json.loads(told.stdout) == {
         "env": "my_world:MyWorld",
         "problems": [],

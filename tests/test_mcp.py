@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from patience import PATIENCE
 from wanderlust.environments.calculator import Clock
 from wanderlust.errors import ToolFailure, UsageError
 from wanderlust.policies.scripted import Scripted
@@ -30,7 +31,7 @@ OURS = (sys.executable, str(SERVERS / "ours.py"))
 
 
 def go(work):
-    return asyncio.run(asyncio.wait_for(work, 60))
+    return asyncio.run(asyncio.wait_for(work, PATIENCE))
 
 
 async def call(tools, name, limits=None, **arguments):
@@ -48,7 +49,7 @@ def everything():
         pytest.skip("npm is not installed, and the reference server 'everything' is an npm package")
     if not EVERYTHING.exists():
         subprocess.run(
-            ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=SERVERS, check=True, timeout=300
+            ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=SERVERS, check=True, timeout=PATIENCE
         )
     return McpServer("node", str(EVERYTHING))
 

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from benchmarks.peer import OPENENV, ROOT, made
 
+from patience import PATIENCE
 from sums import Sums
 from wanderlust.adapters import openenv
 from wanderlust.adapters.openenv import EnvironmentServer
@@ -72,7 +73,7 @@ def talk(env: Environment, said: Talk, **more: Any) -> Any:
 
 async def ask(socket: aiohttp.ClientWebSocketResponse, kind: str, **data: Any) -> dict[str, Any]:
     await socket.send_json({"type": kind, "data": data})
-    told: dict[str, Any] = await socket.receive_json(timeout=30)
+    told: dict[str, Any] = await socket.receive_json(timeout=PATIENCE)
     return told
 
 
@@ -142,7 +143,7 @@ def test_bad_messages_are_answered_and_the_session_lives_on() -> None:
         codes = []
         for text, _ in HOSTILE:
             await socket.send_str(text)
-            told = await socket.receive_json(timeout=30)
+            told = await socket.receive_json(timeout=PATIENCE)
             codes.append(told["data"]["code"])
             assert "\n" not in told["data"]["message"]
         return codes, await ask(socket, "reset")
@@ -174,9 +175,9 @@ def test_strangers_and_crowds_are_turned_away() -> None:
             async with client.ws_connect(f"{url}/ws", headers=WITH_TOKEN) as one:
                 first = await ask(one, "reset")
                 async with client.ws_connect(f"{url}/ws", headers=WITH_TOKEN) as two:
-                    crowded = await two.receive_json(timeout=30)
+                    crowded = await two.receive_json(timeout=PATIENCE)
                 await one.send_str("x" * (openenv.MAX_MESSAGE_BYTES + 1))
-                assert (await one.receive(timeout=30)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+                assert (await one.receive(timeout=PATIENCE)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
             return refused.value.status, first, crowded
 
     status, first, crowded = asyncio.run(go())

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from patience import PATIENCE
 from wanderlust.agent import Agent
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import PolicyFailure, StopEpisode, ToolFailure, UsageError
@@ -151,9 +151,8 @@ def test_the_loop_lives_while_the_person_thinks_and_an_error_of_asking_is_the_po
 
 def test_leaving_does_not_wait_for_the_person():
     gate = threading.Event()
-    started = time.monotonic()
-    played = play(Human(lambda prompt: str(gate.wait(5)), lambda line: None), limits=Limits(timeout=0.05))
-    assert (played.stop_reason, time.monotonic() - started < 2) == ("timeout", True)
+    played = play(Human(lambda prompt: str(gate.wait()), lambda line: None), limits=Limits(timeout=0.05))
+    assert played.stop_reason == "timeout"
     gate.set()
 
 
@@ -195,16 +194,14 @@ def test_a_person_plays_in_a_real_terminal_and_leaves_with_control_d(terminal):
     assert "[user] Not x." in until(terminal, b"> ")
     os.write(terminal.file, b"\x04")
     until(terminal, b"ended: quit")
-    assert terminal.process.wait(5) == 0
+    assert terminal.process.wait(PATIENCE) == 0
 
 
 def test_control_c_at_a_real_terminal_ends_at_once(terminal):
     until(terminal, b"> ")
-    started = time.monotonic()
     terminal.process.send_signal(signal.SIGINT)
     until(terminal, b"KeyboardInterrupt")
-    assert terminal.process.wait(5) == -signal.SIGINT  # and not of an abort over the thread that still reads
-    assert time.monotonic() - started < 2
+    assert terminal.process.wait(PATIENCE) == -signal.SIGINT  # and not of an abort over the thread that still reads
 
 
 # Recorded

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
-import time
 
 import pytest
 
+from patience import FOREVER
 from wanderlust.adapters import external_program
 from wanderlust.adapters.external_program import Program
 from wanderlust.environment import Limits
@@ -111,19 +112,15 @@ def test_a_limit_ends_a_program_that_never_gives_up(monkeypatch):
 
 
 def test_a_program_that_takes_too_long_is_truncated_with_its_children():
-    code = "import subprocess\nprint(ask('x'))\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
-    started = time.monotonic()
+    code = "import subprocess\nprint(ask('x'))\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(6000)'])"
     played = play(code, seconds=2.0)
     assert (played.status, played.stop_reason) == (Status.TRUNCATED, "program_seconds")
     assert len(played.trajectory.turns) == 1
-    assert time.monotonic() - started < 20
 
 
 def test_a_child_that_holds_the_output_open_is_not_waited_for():
-    code = "import subprocess\nprint(ask(task['prompt'][0]['content']))\nsubprocess.Popen(['sleep', '60'])"
-    started = time.monotonic()
+    code = "import subprocess\nprint(ask(task['prompt'][0]['content']))\nsubprocess.Popen(['sleep', '6000'])"
     assert play(code).trajectory.score.reward == 1
-    assert time.monotonic() - started < 20
 
 
 def test_outputs_are_bounded_and_a_deaf_program_is_fed():
@@ -165,24 +162,25 @@ def test_seats_are_models():
 
 
 def test_a_cancelled_episode_leaves_no_process():
-    env = Program([sys.executable, "-c", ASK + "print(os.getpid(), flush=True); ask('x'); import time; time.sleep(60)"])
+    env = Program([sys.executable, "-c", ASK + "ask(str(os.getpid())); import time; time.sleep(6000)"])
 
     async def go():
-        asked = asyncio.Event()
+        asked = asyncio.get_running_loop().create_future()
 
         class Tells:
             async def complete(self, messages, tools=(), *, key=""):
-                asked.set()
-                await asyncio.sleep(60)
+                asked.set_result(int(messages[-1].content))
+                await asyncio.sleep(FOREVER)
 
         playing = asyncio.create_task(rollout(env, TASK, Tells()))
-        await asyncio.wait_for(asked.wait(), 30)
-        started = time.monotonic()
+        number = await asked
+        os.kill(number, 0)
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
-        return time.monotonic() - started
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
 
-    assert asyncio.run(go()) < 5
+    asyncio.run(go())
 
 
 def test_the_task_is_one_line_of_json():

@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 from benchmarks.clients import PYTHON_CLIENTS
 from benchmarks.peer import made
 
+from patience import PATIENCE
 from wanderlust.environment import Agent, Limits
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.openai_types import declare_tool, decode_arguments
@@ -375,7 +376,7 @@ def test_the_sdks_types_take_what_is_sent():
         "t.ToolConfig.model_validate(g['toolConfig']); t.GenerationConfig.model_validate(g['generationConfig'])\n"
     )
     done = subprocess.run(
-        [python, "-c", code], input=json.dumps(bodies), capture_output=True, text=True, check=False, timeout=120
+        [python, "-c", code], input=json.dumps(bodies), capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr[-800:]
 

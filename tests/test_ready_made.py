@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, requires
 import pytest
 from packaging.requirements import Requirement
 
+from patience import PATIENCE
 from wanderlust.environment import Environment
 from wanderlust.tasks.registry import installed_environments, load_environment
 
@@ -66,7 +67,7 @@ def test_every_name_leads_to_an_environment(name):
 def test_a_missing_extra_is_one_line_that_names_it(package, extra, target):
     code = LACKING.format(package=package, target=f"wanderlust.{target}")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, text=True, timeout=60
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, text=True, timeout=PATIENCE
     )
     assert (done.stderr, len(done.stdout.splitlines())) == ("", 1)
     assert f"needs the package '{package}" in done.stdout

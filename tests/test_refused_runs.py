@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from patience import PATIENCE
 from serving import TOKENIZER
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import PolicyRefused
@@ -143,7 +144,7 @@ def test_a_slow_first_answer_holds_nobody_up_for_long() -> None:
 
     async def ask(url: str) -> Any:
         env = SingleTurnEnvironment(tasks(40))
-        return await asyncio.wait_for(evaluate(env, Endpoint(url, "m"), concurrency=40, progress=False), 10)
+        return await asyncio.wait_for(evaluate(env, Endpoint(url, "m"), concurrency=40, progress=False), PATIENCE)
 
     report, _ = served(handle, ask)
     assert report.scored == 40
@@ -202,7 +203,7 @@ def test_the_command_ends_in_one_line(tmp_path: Path) -> None:
         words = (*WANDER, "eval", "tictactoe", "--policy", url, "--model", "m", "-n", "100", "--out", "run")
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*words, cwd=tmp_path, stdout=pipe, stderr=pipe)
-        _, err = await asyncio.wait_for(process.communicate(), 60)
+        _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
         return process.returncode, err.decode()
 
     (code, err), asked = served(lambda n, body: refuse(401, "Incorrect API key provided"), ask)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
 from wanderlust.store.store import RunStore
 from worlds import WANDER, found, plays, wander
 
@@ -69,7 +70,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing_that_was_kept(tmp_path: Path)
     folder = found(tmp_path)
     report = ("--pass-threshold", "0.25", "--per-task")
     command = ["bash", "-c", 'ulimit -f 600; exec "$@"', "-", *WANDER, *EVAL, *report]  # KiB per file
-    full = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    full = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert full.returncode == 1
     *_, hint, line = [line for line in full.stderr.splitlines() if line.startswith("wander: ")]
     assert "resume with: wander eval world:World" in hint

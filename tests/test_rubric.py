@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wanderlust.environment import Environment
@@ -154,7 +154,6 @@ def test_mistakes_are_told_when_the_rubric_is_made(make, told):
     assert "\n" not in str(caught.value)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=6), st.floats(0, 2))
 def test_rubrics_add_up(values, door):
     parts = [Reward(lambda v=value: v, weight, name=f"p{n}") for n, (value, weight) in enumerate(values)]
@@ -362,7 +361,6 @@ def test_a_rubric_of_plain_functions_can_be_sent_to_another_process():
     assert judged(again).parts == {"half": 0.5, "scale": 3.0, "one": 1.0}
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_judged(text):
     assert judged(Rubric(half, rank), said=text).parts == {"half": 0.5}

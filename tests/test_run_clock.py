@@ -50,7 +50,7 @@ def test_parts_add_up_and_what_was_not_recorded_is_the_last_moment_alone(tmp_pat
         assert store.meta()[SECONDS_KEY] == 100.0 + first  # too soon to write again
         whole = clock.record()
         assert store.meta()[SECONDS_KEY] == pytest.approx(whole, abs=0.001)
-        assert 100.0 <= whole < 160.0
+        assert whole >= 100.0 + first
 
 
 def test_a_resumed_evaluation_took_as_long_as_all_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,4 +93,4 @@ def test_a_training_run_took_as_long_as_all_its_parts(tmp_path: Path) -> None:
     with closing(Run.begin(tmp_path / "gone-on", config.with_sft_defaults()).store) as store:
         store.set_meta(SECONDS_KEY, 1000.0)  # parts that were killed before a state was saved
     went_on = train(config.env, config.policy, config=config, out=tmp_path / "gone-on", workers=1, progress=False)
-    assert 1000.0 < went_on.report["wall_s"] < 1000.0 + 100 * new.report["wall_s"]
+    assert 1000.0 < went_on.report["wall_s"] < 2000.0  # added once

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +17,6 @@ from wanderlust.tools.sandbox.bubblewrap import find_python
 
 PYTHON = [str(find_python()), "-I", "-c"]
 SHORT = replace(SMALL, seconds=1.5)
-
-
-def timed(action):
-    """What it gives, and the seconds it takes."""
-    started = time.monotonic()
-    return action(), time.monotonic() - started
 
 
 def test_fork_bomb():
@@ -212,10 +205,9 @@ def test_memory_by_files_where_nothing_counts(place):
     "line", ["yes", "cat /dev/zero", "while :; do printf '\\033[2J'; done"], ids=["lines", "zeros", "codes"]
 )
 def test_output_flood(line, stream):
-    result, seconds = timed(lambda: shell(f"{{ {line}; }} {stream}", bounds=SHORT))
+    result = shell(f"{{ {line}; }} {stream}", bounds=SHORT)
     assert result.reached_limit in ("output", "time")
     assert len(result.stdout) + len(result.stderr) <= SMALL.output + 100
-    assert seconds < 10
 
 
 def test_long_output_keeps_both_ends_and_ends_well():
@@ -287,38 +279,35 @@ def test_huge_arguments_inside():
 
 
 def test_input_that_nobody_reads():
-    result, seconds = timed(lambda: within(lambda sandbox: sandbox.run("sleep 0", stdin=bytes(8 << 20))))
-    assert result.code == 0
-    assert seconds < 10
+    assert within(lambda sandbox: sandbox.run("sleep 0", stdin=bytes(8 << 20))).code == 0
 
 
 @pytest.mark.parametrize(
     "command",
     [
         "trap '' TERM INT HUP QUIT ALRM; while :; do :; done",
-        "exec sleep 600",
-        "(trap '' TERM; sleep 600) & wait",
-        "setsid sh -c 'sleep 600' & sleep 600",
-        "kill -STOP $$; sleep 600",
-        "exec >&- 2>&- <&-; sleep 600",
+        "exec sleep 6000",
+        "(trap '' TERM; sleep 6000) & wait",
+        "setsid sh -c 'sleep 6000' & sleep 6000",
+        "kill -STOP $$; sleep 6000",
+        "exec >&- 2>&- <&-; sleep 6000",
     ],
     ids=["ignoring", "plain", "child", "session", "stopped", "silent"],
 )
 def test_time(command):
     word = token()
-    result, seconds = timed(lambda: shell(f": {word}; {command}", bounds=SHORT))
+    result = shell(f": {word}; {command}", bounds=SHORT)
     assert (result.reached_limit, result.code) == ("time", 137)
-    assert seconds < 6
     assert bearing(word) == []
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        "sleep 600 &",
-        "nohup sleep 600 &",
-        "setsid sleep 600 &",
-        "(setsid sh -c 'sleep 600 & sleep 600' &) &",
+        "sleep 6000 &",
+        "nohup sleep 6000 &",
+        "setsid sleep 6000 &",
+        "(setsid sh -c 'sleep 6000 & sleep 6000' &) &",
         "trap '' TERM HUP; (while :; do sleep 0.01; done) &",
     ],
 )
@@ -329,10 +318,9 @@ def test_something_that_outlives_its_command(command):
         result = await sandbox.run(f"export WORD={word}; sh -c '{command.replace(chr(39), chr(34))}' {word}; echo over")
         return result, bearing(word)
 
-    (result, left), seconds = timed(lambda: within(play))
+    result, left = within(play)
     assert result.stdout == b"over\n"
     assert left == []
-    assert seconds < 5
 
 
 def test_a_daemon_goes_on_writing():

@@ -10,7 +10,11 @@ from tests.sandboxes import TRIED, code, everybody, refused, shell, token
 
 def listener(family, address, kind=socket.SOCK_STREAM):
     server = socket.socket(family, kind)
-    server.bind(address)
+    try:
+        server.bind(address)
+    except OSError:
+        server.close()
+        raise
     if kind == socket.SOCK_STREAM:
         server.listen()
     server.setblocking(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from tests.sandboxes import SMALL, token, within
@@ -75,12 +74,10 @@ def test_a_cell_whose_time_is_up_leaves_the_session_alive():
     ids=["masked", "stopped", "stubborn"],
 )
 def test_a_cell_that_does_not_stop_costs_the_session_and_says_so(source):
-    started = time.monotonic()
     _, held, after = cells("kept = 1", source, "kept", timeout=0.7)
     assert (held.status, held.lost, held.output[:2]) == ("time", True, "x\n")
     assert (after.fresh, after.status) == (True, "error")
     assert "NameError" in after.output
-    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize(

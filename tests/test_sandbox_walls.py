@@ -13,11 +13,13 @@ import subprocess
 import sys
 import termios
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.sandboxes import SMALL, TRIED, bearing, code, everybody, refused, shell, token, within
 
+from patience import PATIENCE
 from wanderlust.tools.sandbox import LocalSandbox, users
 
 ROOT = os.geteuid() == 0
@@ -92,7 +94,8 @@ def test_kills_the_sandboxes_own_first_process():
 
 
 def test_stops_its_own_first_process_to_outlive_its_time():
-    assert shell("kill -STOP -1; kill -STOP $$; sleep 60").reached_limit == "time"
+    line = "kill -STOP -1; kill -STOP $$; sleep 6000"
+    assert shell(line, bounds=replace(SMALL, seconds=2)).reached_limit == "time"
 
 
 def test_traces_a_process_of_the_machine(victim):
@@ -267,7 +270,8 @@ print(buffer.raw, open("/proc/keys").read())
     result = code(TRIED + tries)
     assert refused(result)
     assert secret not in result.text
-    assert name not in result.stdout.decode().rsplit("tried", 1)[1].split("\n", 1)[1]
+    if ROOT:  # the agent is another user then; the same user's keys are listed by name, and can only not be used
+        assert name not in result.stdout.decode().rsplit("tried", 1)[1].split("\n", 1)[1]
     assert f"left-{name}" not in Path("/proc/keys").read_text()
     libc.syscall(KEYCTL, 3, key)
 
@@ -416,6 +420,6 @@ def test_stays_after_its_parent_was_killed():
     assert bearing(word) == []
 
 
-def ended(pidfd, seconds=10):
+def ended(pidfd, seconds=PATIENCE):
     """Whether the process ends in time."""
     return bool(select.select([pidfd], [], [], seconds)[0])

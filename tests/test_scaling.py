@@ -9,7 +9,7 @@ from itertools import combinations
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wanderlust.cli.main import main
@@ -40,7 +40,6 @@ SAMPLES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(SAMPLES, st.data())
 def test_the_best_of_k_is_the_mean_over_all_ways_to_take_k(samples, data):
     k = data.draw(st.integers(1, len(samples)))
@@ -56,7 +55,6 @@ def test_the_best_of_k_is_the_mean_over_all_ways_to_take_k(samples, data):
     assert passed >= pass_at_k(len(samples), right, k) - 1e-12
 
 
-@settings(deadline=None)
 @given(SAMPLES, st.data())
 def test_the_majority_of_k_is_the_mean_over_all_ways_to_take_k(samples, data):
     k = data.draw(st.integers(1, len(samples)))

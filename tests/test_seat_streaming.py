@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from patience import PATIENCE
 from serving import MODEL, TOKENIZER
 from wanderlust.agent import Agent
 from wanderlust.errors import UsageError
@@ -211,7 +212,7 @@ def test_a_program_that_hangs_up_leaves_no_turn(monkeypatch):
             stream = await client.chat.completions.create(model="m", messages=ASKED, stream=True)
             await slow.started.wait()
             await stream.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 await slow.dropped.wait()
             slow.seconds = 0.0
             said = await client.chat.completions.create(model="m", messages=ASKED)
@@ -225,7 +226,7 @@ def test_one_connection_carries_many_answers_and_ends_streams_as_the_protocol_sa
 
     def ask(url, key):
         place = urlsplit(url)
-        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=30)
+        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=PATIENCE)
         said, sockets = [], set()
         for stream in (True, False, True, True):
             headers = {"Authorization": f"Bearer {key}"}

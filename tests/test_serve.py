@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 import torch
 
+from patience import PATIENCE
 from templates import Says
 from wanderlust.cli.main import main
 from wanderlust.errors import PolicyFailure, UsageError
@@ -279,7 +280,7 @@ def test_the_command_serves_until_it_is_stopped(checkpoint):
         with openai.OpenAI(base_url=told["url"], api_key=told["api_key"], max_retries=0) as client:
             done = client.chat.completions.create(model=told["model"], messages=ASK, max_tokens=3)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert done.usage.completion_tokens <= 3
     assert (process.returncode, out) == (130, "")
     assert err.splitlines() == ["wander: stopping; requests under way are finished (Ctrl-C again ends at once)"]

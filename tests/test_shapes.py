@@ -262,7 +262,7 @@ any_call = st.builds(
 any_answer = st.builds(Message, st.just("assistant"), anything, st.lists(any_call, max_size=3).map(tuple))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(any_answer, max_size=4), anything | st.binary(max_size=40))
 def test_nothing_that_a_model_or_a_tool_says_breaks_an_episode(answers, result):
     def say():

@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-import time
 from dataclasses import replace
 
 import pytest
 
+from counts import lines_run
 from wanderlust.artefacts import smt_solvers
 from wanderlust.artefacts.checkers import verify_artefact
 from wanderlust.artefacts.contract import ArtefactFile, Statement, names_of
@@ -122,11 +122,11 @@ def test_large_work_is_ended():
     squared = "".join(f"(define-fun f{at} () Int (* f{at - 1} f{at - 1}))" for at in range(1, 16))
     text = f"(declare-const f0 Int) {squared} (assert (= f15 0))"
     assert "more than 4096 bits" in CHECKER.check(problem(text), "sat (define-fun f0 () Int 7)").reason
-    began = time.process_time()
     for long, artefact in ((f"; {'x' * (10 << 20)}", "sat"), (PUZZLE, "sat" + " " * (17 << 20))):
-        assert "MB" in CHECKER.check(problem(long), artefact).reason
+        verdict, lines = lines_run(CHECKER.check, problem(long), artefact)
+        assert "MB" in verdict.reason
+        assert lines < 1_000
     assert names_of(CHECKER.validate(problem("x" * (10 << 20)))) == ["malformed"]
-    assert time.process_time() - began < 1
 
 
 # --- cores
@@ -192,13 +192,11 @@ HARD = """(declare-const x Int) (declare-const y Int) (declare-const z Int)
 @needs_solvers
 def test_a_solver_that_hangs_has_not_answered(monkeypatch, tmp_path):
     process = tmp_path / "process.py"
-    process.write_text("import time; print('1.0', flush=True); print('unsat', flush=True); time.sleep(999)")
+    process.write_text("import time; print('1.0', flush=True); print('unsat', flush=True); time.sleep(6000)")
     monkeypatch.setattr(smt_solvers, "_PROCESS", process)
-    began = time.monotonic()
     monkeypatch.setattr(smt_solvers, "SECONDS", 1.0)
     monkeypatch.setattr(smt_solvers, "PER_SCRIPT", 0)
     first, second = decide(["(assert false)", "(assert true)"])
-    assert time.monotonic() - began < 30
     assert first.answer == "unsat"  # what came before it is kept
     assert (second.answer, "z3 took more than 1 s" in second.why) == ("unknown", True)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from patience import PATIENCE
+
 BOUNDED = """
 import asyncio, resource
 from wanderlust.errors import UsageError
@@ -24,7 +26,7 @@ except UsageError as error:
 
 def opened(calls: int, soft: int, hard: int) -> str:
     code = BOUNDED.format(calls=calls, soft=soft, hard=hard)
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE)
     return run.stdout.strip()
 
 

@@ -24,7 +24,7 @@ from wanderlust.evals.statistics import (
 )
 from wanderlust.policies.base import TokenPrices
 
-ENOUGH = settings(max_examples=50, deadline=None)  # the machine may be busy
+ENOUGH = settings(max_examples=50)  # the machine may be busy
 REWARDS = st.floats(-10, 10, allow_nan=False, width=32)
 CLUSTERS = st.lists(st.lists(REWARDS, min_size=1, max_size=5), min_size=2, max_size=8)
 RUNS = st.dictionaries(st.sampled_from("abcdefgh"), st.lists(REWARDS, min_size=1, max_size=4), min_size=1)

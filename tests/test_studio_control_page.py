@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from browsing import chromium, window
+from patience import PATIENCE, wait_until
 from studio_runs import fresh
 from studios import served
 from wanderlust.store.reader import RunReader
@@ -71,12 +72,12 @@ def stored(folder: Path) -> int:
         return int(count)
 
 
-def wait(until: object, run: subprocess.Popen[str]) -> None:
-    late = time.monotonic() + 120
-    while not until():  # type: ignore[operator]
+def wait(until: Callable[[], object], run: subprocess.Popen[str]) -> None:
+    def came() -> object:
         assert run.poll() is None, run.stdout and run.stdout.read()
-        assert time.monotonic() < late
-        time.sleep(0.02)
+        return until()
+
+    wait_until(came)
 
 
 def settled(folder: Path) -> int:
@@ -104,7 +105,7 @@ def controlled(page: Page, folder: Path, run: subprocess.Popen[str]) -> None:
     page.get_by_role("button", name="Really stop?", exact=True).click()
     expect(state).to_have_text("stopped")
     expect(page.get_by_role("button", name=re.compile("Pause|Resume|Stop"))).to_have_count(0)
-    assert run.wait(60) == 130
+    assert run.wait(PATIENCE) == 130
     assert run.stdout is not None
     assert "resume with: wander" in run.stdout.read()
     expect(page.get_by_role("button", name="Copy command").first).to_have_attribute("title", re.compile("^wander "))
@@ -132,7 +133,9 @@ def test_a_training_run_obeys_the_page_and_can_be_gone_on_with(browser: Browser,
 def test_a_finished_training_run_says_how_to_begin_it_again(tmp_path: Path) -> None:
     words = [*TRAIN, "--policy", str(fresh(tmp_path / "fresh")), "--steps", "1"]
     beside = ["--workers", "1", "--out", "kept"]
-    subprocess.run([*WANDER, *words, *beside], cwd=tmp_path, env=ALONE, check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [*WANDER, *words, *beside], cwd=tmp_path, env=ALONE, check=True, capture_output=True, timeout=PATIENCE
+    )
     with served(tmp_path / "kept") as studio:
         said = shlex.split(studio.get("runs/kept")["command"])
     assert said[:3] == ["wander", "train", "studio_runs:Echo"]

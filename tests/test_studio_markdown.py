@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.bars_page import HARD_MARKDOWN
 from playwright.sync_api import Page, expect
 
 from browsing import Window, chromium, window
-from studio_runs import LONG, SCRIPT, TERMINAL, said
+from studio_runs import SCRIPT, TERMINAL, said
 from studios import served
 from wanderlust.store.store import RunStore
 from wanderlust.studio.application import PAGE_FOLDER
@@ -49,21 +49,12 @@ HOSTILE = f"""{SCRIPT} <iframe src="//evil.test"></iframe>
 
 {TERMINAL}
 """
-HARD = {
-    "brackets": "[" * 10_000 + "a" + "](b)" * 10_000,
-    "spread": "[a " * 900 + "](b) " * 900,
-    "quotes": ">" * 3000 + " deep",
-    "lists": "\n".join("  " * n + "- x" for n in range(600)),
-    "stars": "*a **b " * 600,
-    "line": LONG,
-    "table": "|a" * 2000 + "|\n" + "|-" * 2000 + "|\n" + ("|b" * 2000 + "|\n") * 3,
-}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
-    texts = [NICE, HOSTILE, *HARD.values()]
+    texts = [NICE, HOSTILE, *HARD_MARKDOWN.values()]
     groups = []
     for index, text in enumerate(texts):
         one = said(Turn(observation=(user("Write."),), action=assistant(text)), task=f"text-{index}")
@@ -121,36 +112,14 @@ def test_nothing_in_it_acts_or_is_fetched(tab: Window) -> None:
     assert page.evaluate("window.hacked") is None
 
 
-@pytest.mark.parametrize("name", HARD)
-def test_the_page_stays_with_the_person(tab: Window, name: str) -> None:
-    began = time.process_time()
-    longest = _longest_task(tab, name)
-    for _ in range(3):  # the clock also counts what other processes took
-        longest = longest if longest < MAX_TASK_MS else _longest_task(tab, name)
-    assert longest < MAX_TASK_MS, f"{longest} ms in one task"
-    page = tab.page
-    if name in ("brackets", "quotes", "line"):
-        expect(page.locator(".unfit")).to_contain_text("Shown as text")
-    assert time.process_time() - began < 10
-
-
-def _longest_task(tab: Window, name: str) -> float:
-    """Milliseconds of the longest task while a rollout's page is opened."""
-    page = _read(tab, 3 + list(HARD).index(name))
+@pytest.mark.parametrize("name", HARD_MARKDOWN)
+def test_hard_texts_are_shown(tab: Window, name: str) -> None:
+    """A bar in `benchmarks/bars_page.py` has how long they hold the page up."""
+    page = _read(tab, 3 + list(HARD_MARKDOWN).index(name))
     expect(page.locator(".message").last.locator(".text")).not_to_be_empty()
     expect(page.locator(".error-line")).to_have_count(0)
     unfold = page.locator(".message").last.get_by_role("button", name=re.compile("Show all"))
     if unfold.count():
         unfold.click()
-    return float(page.evaluate(LONGEST_TASK))
-
-
-MAX_TASK_MS = 1500
-LONGEST_TASK = """
-() => new Promise(done => {
-  let longest = 0
-  new PerformanceObserver(list => { for (const one of list.getEntries()) longest = Math.max(longest, one.duration) })
-    .observe({ type: "longtask", buffered: true })
-  setTimeout(() => done(longest), 200)
-})
-"""
+    if name in ("brackets", "quotes", "line"):
+        expect(page.locator(".unfit")).to_contain_text("Shown as text")

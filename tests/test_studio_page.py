@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -283,10 +282,8 @@ def test_what_is_stored_appears_by_itself(tab: Window, runs: Path) -> None:
     with RunStore.open(runs / "hostile/rollouts.db") as store:
         one_more(store, "warm-up", index=0)
         expect(rows).to_have_count(4)
-        began = time.monotonic()
         one_more(store, "fresh", index=1)
         expect(rows.nth(1)).to_contain_text("fresh")
-        assert time.monotonic() - began < 10
     tab.go("/")
     expect(page.get_by_role("row", name="hostile")).to_contain_text("4")
 

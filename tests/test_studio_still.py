@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from patience import PATIENCE
 from studio_runs import evaluated
 from wanderlust.store.store import RunStore
 
@@ -35,7 +36,7 @@ def studio(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def asked(shown: tuple[str, str], path: str) -> Any:
-    connection = http.client.HTTPConnection(shown[0], timeout=60)
+    connection = http.client.HTTPConnection(shown[0], timeout=PATIENCE)
     connection.request("GET", path, headers={"Authorization": f"Bearer {shown[1]}"})
     with connection.getresponse() as answer:
         body = json.loads(answer.read())

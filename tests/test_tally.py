@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tracemalloc
+import gc
+import pickle
 from random import Random
 
 from wanderlust.evals.accumulator import ReportAccumulator
@@ -36,14 +37,12 @@ def test_any_order_gives_the_same_report() -> None:
 
 
 def test_rollouts_are_not_kept() -> None:
-    tally = ReportAccumulator()
-    tally.add([played(number, Random(number)) for number in range(100)])
-    tracemalloc.start()
+    before, tally = sum(type(one) is Rollout for one in gc.get_objects()), ReportAccumulator()
     for number in range(2000):
         tally.add([played(number, Random(number))])
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert kept / 2000 < 250  # bytes a rollout
+    assert len(pickle.dumps(tally)) / 2000 < 250  # bytes a rollout
+    gc.collect()
+    assert sum(type(one) is Rollout for one in gc.get_objects()) == before
 
 
 def test_the_running_estimate_follows() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from patience import PATIENCE
 from wanderlust.errors import SandboxFailure, StopEpisode, ToolFailure, UsageError
 from wanderlust.tools.function import ToolError, tool
 from wanderlust.tools.tool_calls import CallLimits, CallOutcome, call_tools, count_outcomes
@@ -18,7 +19,7 @@ from wanderlust.types import ToolCall
 def answer(*calls, tools, limits=None):
     """What becomes of calls, given as pairs of a name and raw arguments."""
     made = [ToolCall(id=f"c{n}", name=name, arguments=arguments) for n, (name, arguments) in enumerate(calls)]
-    return asyncio.run(asyncio.wait_for(call_tools(made, map(tool_of, tools), limits), 20))
+    return asyncio.run(asyncio.wait_for(call_tools(made, map(tool_of, tools), limits), PATIENCE))
 
 
 def tool_of(source):
@@ -249,7 +250,7 @@ anything = st.text(st.characters(exclude_categories=()), max_size=60)
 json_like = st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | anything, st.lists, max_leaves=5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(anything | st.sampled_from(["double", "fails"]), anything | st.just('{"n": 1}')), max_size=4))
 def test_any_call_is_answered_with_text_that_can_be_stored(calls):
     done = answer(*calls, tools=[double, fails])
@@ -258,7 +259,7 @@ def test_any_call_is_answered_with_text_that_can_be_stored(calls):
         one.text.encode()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(json_like | st.binary(max_size=60))
 def test_any_result_is_text_that_can_be_stored(value):
     (one,) = answer(("plain", "{}"), tools=[Plain(value)])

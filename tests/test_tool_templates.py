@@ -8,7 +8,7 @@ import random
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import templates
@@ -188,7 +188,6 @@ PIECES = [
 ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=60))
 def test_no_text_makes_reading_fail_and_none_is_lost(text):
     for dialect in DIALECTS:
@@ -203,7 +202,6 @@ def test_no_text_makes_reading_fail_and_none_is_lost(text):
         assert all(call.name for call in shown.tool_calls)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_text_that_was_streamed_as_sure_is_never_taken_back(text):
     for dialect in DIALECTS:

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from patience import PATIENCE
 from wanderlust.errors import ToolFailure
 from wanderlust.tools.threads import Threads
 
@@ -33,7 +34,7 @@ def test_a_hanging_thread_is_left_behind_and_its_place_is_taken():
         await asyncio.to_thread(hung[0].join)
         assert await threads.run(lambda: "again") == "again"
 
-    asyncio.run(asyncio.wait_for(go(), 10))
+    asyncio.run(asyncio.wait_for(go(), PATIENCE))
 
 
 def test_a_call_given_up_while_it_waits_is_never_made():
@@ -50,7 +51,7 @@ def test_a_call_given_up_while_it_waits_is_never_made():
         await asyncio.gather(first, third)
         assert second.cancelled()
 
-    asyncio.run(asyncio.wait_for(go(), 10))
+    asyncio.run(asyncio.wait_for(go(), PATIENCE))
     assert made == [3]
 
 
@@ -61,7 +62,7 @@ def test_many_calls_share_few_threads():
         calls = (threads.run(lambda: seen.add(threading.get_ident())) for _ in range(200))
         await asyncio.gather(*calls)
 
-    asyncio.run(asyncio.wait_for(go(), 10))
+    asyncio.run(asyncio.wait_for(go(), PATIENCE))
     assert 1 <= len(seen) <= 3
 
 
@@ -71,14 +72,14 @@ from wanderlust.tools.threads import SHARED_THREADS
 
 assert asyncio.run(SHARED_THREADS.run(lambda: 1)) == 1
 if (child := os.fork()) == 0:
-    asyncio.run(asyncio.wait_for(SHARED_THREADS.run(lambda: os._exit(7)), 20))
+    asyncio.run(asyncio.wait_for(SHARED_THREADS.run(lambda: os._exit(7)), 600))
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 def test_a_forked_process_has_threads_of_its_own():
-    assert subprocess.run([sys.executable, "-c", FORK], check=False, timeout=60).returncode == 7
+    assert subprocess.run([sys.executable, "-c", FORK], check=False, timeout=PATIENCE).returncode == 7
 
 
 def test_a_function_that_hangs_does_not_hold_up_the_end_of_the_process():
@@ -91,5 +92,5 @@ try:
 except TimeoutError:
     print("ended")
 """
-    ended = subprocess.run([sys.executable, "-c", hang], check=True, timeout=60, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", hang], check=True, timeout=PATIENCE, capture_output=True, text=True)
     assert (ended.stdout, ended.stderr) == ("ended\n", "")

@@ -4,6 +4,8 @@ import asyncio
 import copy
 import os
 import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +13,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
+from patience import PATIENCE
 from tiers import proof_except
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError, WorkerRestartWarning
@@ -378,3 +381,27 @@ def test_a_dead_worker_is_replaced_and_does_its_work_again(tmp_path: Path, when:
             assert workers.call("add", [(n, mark, os.getpid()) for n in range(5)]) == [40, 41, 42, 43, 44]
         assert workers.call("add", [(n, mark, os.getpid()) for n in range(5)]) == [40, 41, 42, 43, 44]
         assert workers.restarts == 1
+
+
+CTRL_C = """
+import os, signal
+from wanderlust.training.trainers.process_pool import Workers
+
+class Alive:
+    def number(self, value):
+        return os.getpid(), value
+
+if __name__ == "__main__":
+    with Workers(Alive, count=2) as workers:
+        before = workers.call("number", [(1,), (2,)])
+        for number in {pid for pid, _ in before} - {os.getpid()}:
+            os.kill(number, signal.SIGINT)
+        assert workers.call("number", [(1,), (2,)]) == before
+        print("restarts", workers.restarts)
+"""
+
+
+def test_the_first_worker_of_a_process_never_hears_of_ctrl_c() -> None:
+    command = [sys.executable, "-c", CTRL_C]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert (done.stdout, done.stderr) == ("restarts 0\n", "")

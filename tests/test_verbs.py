@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 
+from patience import PATIENCE
 from servers import ENGINES, Places, open_places
 from toys import TOKENIZER, fresh
 from wanderlust.errors import StoreError, UsageError
@@ -461,7 +462,7 @@ with InProcessTrainer(model, TOKENIZER, OptimizerConfig(steps=2, lr=1e-3), micro
 def test_where_memory_runs_out_half_the_batch_is_tried_then_advice_given(mebibytes: int, left: int, said: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FULL, str(mebibytes)]
     here = Path(__file__).parent
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     micro_batch, lines = json.loads(done.stdout.splitlines()[-1])
     assert micro_batch == left

@@ -13,6 +13,7 @@ import pytest
 import torch
 from aiohttp import web
 
+from patience import PATIENCE
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.server_side.wander_weights import ReceivingWorker
 from wanderlust.policies.vllm import VLLM
@@ -76,7 +77,7 @@ def server(workers: int = 1) -> Iterator[tuple[VLLM, Any]]:
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, workers), daemon=True)
     process.start()
     try:
-        yield VLLM(f"http://127.0.0.1:{ours.recv()}/v1", "policy", timeout=30.0), process
+        yield VLLM(f"http://127.0.0.1:{ours.recv()}/v1", "policy", timeout=PATIENCE), process
     finally:
         process.kill()
         process.join()
@@ -88,7 +89,7 @@ async def known(client: VLLM) -> list[Any]:
 
 def test_every_worker_of_every_server_has_the_sent_weights() -> None:
     async def go(one: VLLM, two: VLLM) -> None:
-        servers = VLLMServers([one, two], sender=WeightSender("gloo", seconds=20))
+        servers = VLLMServers([one, two], sender=WeightSender("gloo", seconds=PATIENCE))
         await servers.wait_until_up()
         for version, shift in ((1, 0.0), (2, 0.5)):
             sent = [(name, tensor + shift) for name, tensor in TENSORS]
@@ -125,12 +126,12 @@ def test_a_server_that_comes_back_gets_the_newest_weights_alone_and_later_ones_w
             assert client.version == 3
 
     with server() as (one, _), server() as (two, process), server() as (other, _):
-        asyncio.run(asyncio.wait_for(go(one, two, process, other), 60))
+        asyncio.run(asyncio.wait_for(go(one, two, process, other), PATIENCE))
 
 
 def test_a_server_that_is_started_anew_during_a_transfer_changes_the_next_one_only() -> None:
     async def go(one: VLLM) -> None:
-        sender = WeightSender("gloo", seconds=20)
+        sender = WeightSender("gloo", seconds=PATIENCE)
         call = one.call_workers
 
         async def forgetful(method: str, **arguments: Any) -> list[Any]:
@@ -151,7 +152,7 @@ def test_a_server_that_is_started_anew_during_a_transfer_changes_the_next_one_on
 
 def test_weights_are_rounded_where_servers_compute_in_half_precision() -> None:
     async def go(one: VLLM) -> None:
-        await WeightSender("gloo", half=True, seconds=20).send([one], TENSORS)
+        await WeightSender("gloo", half=True, seconds=PATIENCE).send([one], TENSORS)
         ((_, has),) = await known(one)
         assert has["head"] == ["torch.bfloat16", TENSORS[2][1].bfloat16().tolist()]
 

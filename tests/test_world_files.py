@@ -197,7 +197,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from(PLACES), JUNK)
 def test_any_junk_in_a_file_is_refused_or_understood(place, junk):
     (path, key) = place

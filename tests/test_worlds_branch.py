@@ -7,7 +7,7 @@ import json
 import weakref
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wanderlust.errors import UsageError
@@ -23,7 +23,6 @@ KEYS = st.integers(0, 12).map(str)
 STEPS = st.lists(st.tuples(st.sampled_from(["set", "delete", "branch"]), KEYS, st.integers()), max_size=60)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 300), STEPS)
 def test_a_table_is_a_dict_through_any_branches(rows, steps):
     first = {f"row {n}": n for n in range(rows)} | {str(n): n for n in range(4)}
@@ -123,7 +122,6 @@ def whole(world):
     return json.dumps(snapshot(world))
 
 
-@settings(deadline=None)
 @given(DEEDS, DEEDS, DEEDS)
 def test_branches_live_as_if_alone(before, left, right):
     trunk = do(begin(), before)
@@ -138,7 +136,6 @@ def test_branches_live_as_if_alone(before, left, right):
     assert whole(trunk) == whole(two)
 
 
-@settings(deadline=None)
 @given(DEEDS, DEEDS)
 def test_a_snapshot_goes_through_json_and_lives_on(before, after):
     world = do(begin(), before)

@@ -320,7 +320,7 @@ def files(draw):
     return file(*draw(st.permutations(made)), seed=draw(st.integers(0, 3)), tags=["Time"], duration=10_000.0)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(files())
 def test_any_scenario_of_the_schema_is_played_written_and_lived_again(raw):
     got = import_scenario(json.dumps(raw))
@@ -358,7 +358,7 @@ def damaged(draw):
     return raw
 
 
-@settings(deadline=None, max_examples=200, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # too large to shrink
+@settings(max_examples=200, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # too large to shrink
 @given(damaged())
 def test_any_damage_is_refused_in_one_line_or_does_no_harm(raw):
     said = ""

@@ -65,7 +65,7 @@ def kept(values, rows):
     return all(1 << values[b] & allowed[values[a]] for (a, b), allowed in rows.items())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.integers(0, 10**9))
 def test_the_search_finds_a_choice_whenever_there_is_one(seed):
     rng = Random(seed)
@@ -232,10 +232,14 @@ def test_a_judge_is_asked_only_what_matters_and_its_answers_are_enough_later():
     assert verify(read_log(log_bytes(log)), perfect.oracle, answers=again.answers) == verdict == again
 
 
-def judge_of(*said):
+async def judged_by(*said):
     one = scenario(mail("m", "a@x.org", args={"content": "wanted"}))
     log = log_of_actions(one, [replace(oracle_actions(one)[0], args={"recipients": ["a@x.org"], "content": "written"})])
-    return asyncio.run(verify_with_judge(log, Oracle.of(one), Scripted(said)))
+    return await verify_with_judge(log, Oracle.of(one), Scripted(said))
+
+
+def judge_of(*said):
+    return asyncio.run(judged_by(*said))
 
 
 def test_a_judge_that_says_nothing_readable_leaves_it_undecided():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 
 import pytest
 
@@ -130,11 +129,9 @@ def test_conversations_are_searched(use):
     "pattern", ["a*" * 20 + "b", "(a|a)" * 30 + "b", "a?" * 40 + "a" * 40, ".*.*.*.*x", "a{1,50}" * 9]
 )
 def test_no_regular_expression_takes_long(pattern):
-    started = time.process_time()
     search = safe_regex_search(pattern)
     with pytest.raises(ToolError, match="takes too long"):
         all(search("a" * 300) or True for _ in range(100_000))
-    assert time.process_time() - started < 30
     assert MAX_REGEX_STEPS < 10**9
 
 

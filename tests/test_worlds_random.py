@@ -65,7 +65,7 @@ def live(world, deeds):
     return world
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(events(), DEEDS, st.booleans())
 def test_any_world_keeps_its_order_and_can_be_lived_again(plan, deeds, oracle):
     scenario = Scenario(id="any", apps=APPS, events=plan, start=0.0, level="high")

@@ -6,13 +6,13 @@ import asyncio
 import json
 from contextlib import suppress
 from random import Random
-from time import process_time
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
 
+from counts import lines_run
 from wanderlust.environments.assistant_life import AssistantLife, AssistantLifeTeam
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
@@ -161,17 +161,14 @@ def test_defaults_are_of_their_fields_type():
     (Mail("Emails", user_email="me@x.org"), "send_email_to_user_only", {"sender": "a@x.org"}),
 ])  # fmt: skip
 def test_notices_cost_the_same_however_many_wait(app, action, args):
-    def seconds(count: int) -> float:
+    def lines(count: int) -> int:
         events = [PlannedCall(id=f"{n}", app=app.name, action=action, args=args, by="env") for n in range(count)]
         world = Scenario(id="many", apps=(app,), events=events, duration=100).world()
-        started = process_time()
-        world.advance(1)
-        taken = process_time() - started
+        _, taken = lines_run(world.advance, 1)
         assert len(world.deliver()) == count
         return taken
 
-    seconds(100)
-    assert min(seconds(8_000) for _ in range(3)) < 12 * min(seconds(2_000) for _ in range(3))
+    assert lines(8_000) < 5 * lines(2_000)
 
 
 def test_a_branch_does_not_see_the_others_notices():

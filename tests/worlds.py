@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from patience import PATIENCE
+
 WANDER = (sys.executable, "-m", "wanderlust.cli.main")
 WORLD = '''
 import asyncio
@@ -52,7 +54,7 @@ def found(folder: Path, *, seconds: float = 0.0, mended: bool = True) -> Path:
 def wander(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command, run to its end."""
     command = [*WANDER, *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def plays(stderr: str) -> list[str]:

@@ -12,9 +12,6 @@ from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.new_package import module_of_package, write_package
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
@@ -34,6 +31,7 @@ from wanderlust.evals.probe.battery import BATTERY
 from wanderlust.evals.probe.probe import Probe
 from wanderlust.evals.probe.report import ProbeReport, findings_record
 from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
+from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
 from wanderlust.tasks.selection import iter_tasks
@@ -103,7 +101,7 @@ def check_command(
     if report.violations:
         table = Table("check", "problem")
         for one in report.violations:
-            table.add_row(one.rule, Text(one_line(one.detail, 500)))
+            table.add_row(one.rule, one_line(one.detail, 500))
         print_result(table)
     else:
         coverage = f"; probe: {report.verdict}, {report.probe.coverage}" if report.probe is not None else ""
@@ -220,7 +218,7 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
         rest = [f"and {len(others)} more: {', '.join(others)}"] if others else []
         worst = findings.flaws[0].result
         best = worst.best
-        turns = [str(Text(f"  {m.role}: {one_line(m.content, 300)}")) for m in best.trajectories[0].messages[:8]]
+        turns = [f"  {m.role}: {one_line(m.content, 300)}" for m in best.trajectories[0].messages[:8]]
         reward = worst.by_task[best.task.id]
         print_result(table, *rest, "", f"{worst.name} on task {best.task.id}, reward {reward:g}:", *turns)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from cyclopts import Parameter
-from rich.table import Table
 
 from wanderlust.cli.long_commands import set_library_environment, stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
@@ -17,6 +16,7 @@ from wanderlust.data.build import DATA_FOLDER, build_data
 from wanderlust.data.card import CARD_PAGE, Card
 from wanderlust.data.plan import read_plan
 from wanderlust.errors import UsageError, nearest_names
+from wanderlust.runner.terminal import Table
 
 
 @Parameter(name="*")

@@ -6,8 +6,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from rich.table import Table
-
 from wanderlust.cli.eval_options import (
     AggregationOptions,
     FolderOptions,
@@ -27,6 +25,7 @@ from wanderlust.evals.report import Report, task_table
 from wanderlust.evals.traits import traits_table
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import run_blocking
+from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import format_eval_command
 from wanderlust.tasks.registry import environment_name, resolve_environment
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cyclopts import Parameter
-from rich.table import Table
-from rich.text import Text
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
@@ -24,6 +22,7 @@ from wanderlust.hub.page import ranking_cells, write_pages
 from wanderlust.hub.publish import allow, create_hub, publish, revoke, yank
 from wanderlust.hub.rank import rank
 from wanderlust.hub.ready_made import publish_ready_made
+from wanderlust.runner.terminal import Table
 
 MAX_REPORTED = 20
 
@@ -205,7 +204,7 @@ def _search(call: _Call) -> _Shown:
     for one in found:
         entry = one.entry
         figures = [_figure(entry.oracle), _figure(entry.chance), entry.verdict]
-        table.add_row(entry.name, entry.version, *figures, Text(one_line(entry.summary, 60)))
+        table.add_row(entry.name, entry.version, *figures, one_line(entry.summary, 60))
     body = {"title": opened.index.title, "environments": [_record(opened, one) for one in found]}
     names = len(opened.newest())
     return body, table if found else None, [f"{len(found):,} of {names:,} environments"], 0 if found else 1
@@ -217,7 +216,7 @@ def _search_foreign(source: ForeignSource, call: _Call) -> _Shown:
     found = [one for one in names if all(word in f"{one.name} {one.summary}".lower() for word in words)]
     table = Table("name", "summary")
     for one in found[: call.options.limit]:
-        table.add_row(Text(one.name), Text(one_line(one.summary, 80)))
+        table.add_row(one.name, one_line(one.summary, 80))
     body = {"title": str(source), "environments": [asdict(one) for one in found[: call.options.limit]]}
     return body, table if found else None, [f"{len(found):,} of {len(names):,} environments"], 0 if found else 1
 
@@ -236,7 +235,7 @@ def _info_foreign(source: ForeignSource, name: str) -> _Shown:
         "files": f"{len(draft.files):,}, {sum(map(len, draft.files.values())):,} bytes",
     }
     for row, text in rows.items():
-        table.add_row(row, Text(one_line(text, 500)))
+        table.add_row(row, one_line(text, 500))
     body = {**rows, "name": draft.name, "version": draft.version, "requires": draft.requires}
     return body, table, [], 0
 
@@ -272,11 +271,11 @@ def _info(call: _Call) -> _Shown:
     }
     for name, text in rows.items():
         if text:
-            table.add_row(name, Text(one_line(text, 500)))
+            table.add_row(name, one_line(text, 500))
     rankings = opened.rankings(entry.name, entry.version)
     if rankings:
         policy, reward, *_ = ranking_cells(rankings[0])
-        table.add_row("best ranked run", Text(f"{policy}: {reward}, of {len(rankings)} runs"))
+        table.add_row("best ranked run", f"{policy}: {reward}, of {len(rankings)} runs")
     body = {**_record(opened, details.listing), "versions": details.versions, "card": details.card}
     return {**body, "rankings": [asdict(one) for one in rankings]}, table, [], 0
 
@@ -286,7 +285,7 @@ def _hub_info(opened: Hub) -> _Shown:
     table = Table("key", "", title=one_line(index.title, 100), title_justify="left")
     for number, key in enumerate(index.keys):
         state = "owner" if number == 0 else "may publish"
-        table.add_row(key.fingerprint, Text(state if key.revoked is None else f"revoked: {key.revoked}"))
+        table.add_row(key.fingerprint, state if key.revoked is None else f"revoked: {key.revoked}")
     keys = [asdict(one) for one in index.keys]
     body = {"title": index.title, "records": index.records, "head": index.head, "keys": keys}
     line = f"{len(opened.newest()):,} environments, {len(index.listings):,} versions, {index.records:,} records"
@@ -342,9 +341,9 @@ def _rank(call: _Call) -> _Shown:
     opened = Hub.open(call.hub, owner=options.owner)
     found = opened.rankings(name, version or None)
     table = Table("policy", "reward", "95% interval", "tasks", "failed", "also trained on", "probe", "signed by")
-    verdict = Text(one_line(opened.find(name, version or None).entry.verdict, 60))
+    verdict = one_line(opened.find(name, version or None).entry.verdict, 60)
     for one in found:
-        table.add_row(*(Text(cell) for cell in ranking_cells(one)), verdict, one.by[:19])
+        table.add_row(*ranking_cells(one), verdict, one.by[:19])
     body = {"environment": name, "rankings": [asdict(one) for one in found]}
     return body, table if found else None, [f"{len(found):,} ranked runs"], 0 if found else 1
 

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from rich.table import Table
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import AnswerOptions, JsonFlag, PositiveInt
@@ -20,6 +19,7 @@ from wanderlust.environments.inbox.question_writing import WritingOptions, Writi
 from wanderlust.environments.inbox.store import InboxFile
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.resolve import open_policies, resolve_judge_policy
+from wanderlust.runner.terminal import Table
 
 VERBS = ("import", "questions")
 DEFAULT_ANSWER_OPTIONS = AnswerOptions()

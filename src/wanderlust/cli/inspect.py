@@ -14,14 +14,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, WanderlustError, one_line, printable
 from wanderlust.evals.comparison import compare
 from wanderlust.runner.control import ControlCommand, send_command
+from wanderlust.runner.terminal import Table
 from wanderlust.store.formats import rollout_to_json
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import RUNS_FOLDER, find_evaluation, replay_command, runs_in, shell_command
@@ -104,7 +102,7 @@ def runs_command(folder: Path = RUNS_FOLDER, /, *, json: bool = False) -> None:
     table = Table("run", "recipe", "seed", "progress", "finished")
     for run in records:
         cells = (run["path"], run["recipe"], run["seed"], run["reached"], "yes" if run["finished"] else "no")
-        table.add_row(*(Text(one_line(str(cell))) for cell in cells))
+        table.add_row(*(one_line(str(cell)) for cell in cells))
     print_result(table)
 
 
@@ -128,7 +126,7 @@ def list_command(*, json: bool = False) -> None:
         return
     table = Table("environment", "what it is", "where")
     for row in records:
-        table.add_row(*(Text(one_line(row[key])) for key in ("name", "about", "target")))
+        table.add_row(*(one_line(row[key]) for key in ("name", "about", "target")))
     print_result(
         table, "Any other: package.module:Name or file.py:Name. Settings follow: reasoning-gym,dataset=countdown"
     )
@@ -172,7 +170,7 @@ def _list(reader: RunReader, run: Path, *, limit: int, json: bool) -> None:
     for row in rows:
         reward = "none" if row.reward is None else f"{row.reward:.3f}"
         cells = (row.id, row.task, row.sample_index, reward, row.stop_reason, row.turns)
-        table.add_row(*(Text(one_line(str(cell), 40)) for cell in cells))
+        table.add_row(*(one_line(str(cell), 40) for cell in cells))
     total = sum(sum(by.values()) for by in counts.values())
     print_result(table, f"{len(rows)} of {total}; read one with: {shell_command('show', run, 'ROLLOUT')}")
 

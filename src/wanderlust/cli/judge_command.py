@@ -12,7 +12,6 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from rich.table import Table
 
 from wanderlust.cli.judge_gap import JudgeGapOptions, JudgeSettings, run_judge_gap
 from wanderlust.cli.long_commands import stoppable
@@ -26,6 +25,7 @@ from wanderlust.rubrics.judge import JUDGE_TEMPLATE, GroupJudge, Judge
 from wanderlust.rubrics.model_request import JudgeRefusal
 from wanderlust.rubrics.rubric import gather_results
 from wanderlust.runner.progress import Progress
+from wanderlust.runner.terminal import Table
 from wanderlust.types import Trajectory, Turn, assistant, user
 
 JUDGE_VERBS = ("calibrate", "gap")

@@ -10,7 +10,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from rich.table import Table
 
 from wanderlust import GroupJudge, Judge, Task, Trajectory, rollouts
 from wanderlust.cli.long_commands import stoppable
@@ -29,6 +28,7 @@ from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE, JudgeOptions
 from wanderlust.rubrics.label_free import shown_prompt
 from wanderlust.rubrics.model_request import JudgeRefusal, JudgeResponseCache
 from wanderlust.rubrics.rubric import RewardResult, gather_results
+from wanderlust.runner.terminal import Table
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 

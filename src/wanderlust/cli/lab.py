@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.table import Table
-
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.errors import UsageError, nearest_names
+from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import REPORT_FILE, RUNS_FOLDER, shell_command
 from wanderlust.training.config import default_workers
 

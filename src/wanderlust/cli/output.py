@@ -11,10 +11,8 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from rich.console import Console
-from rich.table import Table
-
 from wanderlust.errors import printable
+from wanderlust.runner.terminal import Console, Table
 
 OUTPUT_WIDTH = 110
 """Columns of a table that goes into a file or a pipe."""
@@ -50,8 +48,8 @@ def reserve_stdout_for_json() -> Iterator[None]:
 
 
 def print_result(table: Table | None = None, *lines: str) -> None:
-    """Print a table and lines for people; brackets in them are no markup."""
-    console = Console(width=None if sys.stdout.isatty() else OUTPUT_WIDTH, highlight=False, markup=False)
+    """Print a table and lines for people."""
+    console = Console(width=None if sys.stdout.isatty() else OUTPUT_WIDTH)
     if table is not None:
         console.print(table)
     for line in lines:

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
-
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, RunPath, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
@@ -18,6 +16,7 @@ from wanderlust.evals.evaluation import rescore_groups
 from wanderlust.evals.evaluation_folder import open_evaluation_folder
 from wanderlust.rubrics.reward_model import RewardModel, reward_model_folder
 from wanderlust.rubrics.rubric import Rubric, resolve_rubric
+from wanderlust.runner.terminal import Table
 from wanderlust.store.provenance import rescored_digest
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation

@@ -9,7 +9,6 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from rich.table import Table
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.eval_options import make_estimator, synthesis_writer
@@ -23,6 +22,7 @@ from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, ResolvedPolicy, resolve_judge_policy, resolve_policy
 from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE
 from wanderlust.rubrics.label_free import ReferenceEstimator
+from wanderlust.runner.terminal import Table
 from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
 
 SEES_QUESTION: Final = "synthesis-with-question"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.table import Table
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import AnswerOptions, JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.resolve import resolve_judge_policy
+from wanderlust.runner.terminal import Table
 from wanderlust.tasks.harbor import NeedsContainer, plan_sandbox, read_harbor_task, write_harbor_tasks
 from wanderlust.tasks.repository.issues import issue_by
 from wanderlust.tasks.repository.mining import Mined, MiningOptions, mine

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from wanderlust.artefacts.checkers import Verified, verify_artefact, verify_file
 from wanderlust.artefacts.contract import artefact_of
 from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.errors import UsageError
+from wanderlust.runner.terminal import Table
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import find_evaluation
 

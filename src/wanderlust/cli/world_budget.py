@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.world_options import WorldCommand
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.evals.report import MEASURES, CurvePoint, budget_grid, budget_outcomes, success_curve
+from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.types import Rollout
@@ -84,5 +82,5 @@ def _chart(measure: str, value: str, points: Sequence[CurvePoint]) -> Table:
         bar = "█" * solid + "░" * max(light - solid, 0)
         interval = f"{low:.3f} to {high:.3f}"
         amount = f"${point.budget:,.4f}" if measure == "dollars" else f"{point.budget:,.0f}"
-        table.add_row(amount, f"{point.success.value:.3f}", interval, Text(bar))
+        table.add_row(amount, f"{point.success.value:.3f}", interval, bar)
     return table

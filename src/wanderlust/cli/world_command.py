@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 
-from rich.table import Table
-from rich.text import Text
-
 from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_result
@@ -31,6 +28,7 @@ from wanderlust.environments.assistant_life import AssistantLife, life_with
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.resolve import open_policies, resolve_policy
 from wanderlust.runner.engine import rollout
+from wanderlust.runner.terminal import Table
 from wanderlust.types import Policy, Rollout, Task
 
 DEFAULT_WORLD_OPTIONS, DEFAULT_MODEL_OPTIONS, DEFAULT_VERIFY_OPTIONS, DEFAULT_BUDGET_OPTIONS = (
@@ -99,7 +97,7 @@ def _list(command: WorldCommand) -> int:
         return 0
     table = Table("family", "capability", "asks", "what makes it hard")
     for one in sorted(families, key=lambda one: (one.capability, one.name)):
-        table.add_row(*map(Text, (one.name, one.capability, one.asks, one.hard)))
+        table.add_row(one.name, one.capability, one.asks, one.hard)
     print_result(table, f"{len(families)} families. Look at one: wander world show {families[0].name}/eval-0/1")
     return 0
 

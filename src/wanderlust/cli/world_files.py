@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Self
 
 from msgspec.structs import replace
-from rich.table import Table
-from rich.text import Text
 
 from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import refuse_existing
@@ -22,6 +20,7 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.world_options import WorldCommand, format_duration, load_rollout_and_scenario, resolve_scenario
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.resolve import open_policies, resolve_policy
+from wanderlust.runner.terminal import Table, plain
 from wanderlust.store.run_folder import shell_command
 from wanderlust.worlds import (
     Oracle,
@@ -148,7 +147,7 @@ def _print_imports(summaries: Sequence[_ImportSummary], refused: dict[str, str],
                 len(one.apps),
                 format_duration(one.seconds),
             )
-            table.add_row(*(Text(one_line(str(cell), 60), overflow="fold") for cell in (*cells, len(one.warnings))))
+            table.add_row(*(plain(one_line(str(cell), 60), overflow="fold") for cell in (*cells, len(one.warnings))))
         warned = [f"{one.file}: {one_line(warning, 300)}" for one in summaries for warning in one.warnings]
         out = options.options.out
         use = [f"Play them: {shell_command('eval', f'are,folder={out}', '--policy', 'oracle')}"] if out else []
@@ -213,7 +212,7 @@ def verify_command(command: WorldCommand) -> int:
         for reason in verdict.reasons:
             assert table is not None
             cells = (reason.fault, reason.event, "" if reason.line < 0 else str(reason.line), reason.text)
-            table.add_row(*(Text(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
+            table.add_row(*(plain(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
         acts = len(verdict.matched) + len(verdict.missing)
         done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
         marks = [f"{name}: {'kept' if holds else 'not kept'}" for name, holds in verdict.marks.items()]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.cli.world_options import (
@@ -19,6 +17,7 @@ from wanderlust.cli.world_options import (
     resolve_scenario,
 )
 from wanderlust.errors import UsageError, one_line
+from wanderlust.runner.terminal import Table, plain
 from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.types import Rollout, Status
 from wanderlust.worlds import Scenario, log_of
@@ -45,7 +44,7 @@ def render_timeline(log: Iterable[LogEntry], start: float) -> Table:
         what = line.action if line.app == ENGINE else f"{line.app}.{line.action}"
         cells = (format_duration(line.time - start), line.by, what, render_arguments(line.args), came)
         style = "red" if line.error is not None else ACTOR_COLOURS.get(line.by, "")
-        table.add_row(*(Text(one_line(cell, MAX_VALUE_CHARS_PRINTED), style=style) for cell in cells))
+        table.add_row(*(plain(one_line(cell, MAX_VALUE_CHARS_PRINTED), style=style) for cell in cells))
     return table
 
 
@@ -63,7 +62,7 @@ def render_events(scenario: Scenario) -> Table:
     for event in scenario.events:
         cells, who = _event(event, facts.get(event.id, {}), scenario.start)
         table.add_row(
-            *(Text(one_line(cell, 2 * MAX_VALUE_CHARS_PRINTED), style=ACTOR_COLOURS.get(who, "")) for cell in cells)
+            *(plain(one_line(cell, 2 * MAX_VALUE_CHARS_PRINTED), style=ACTOR_COLOURS.get(who, "")) for cell in cells)
         )
     return table
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import get_args
 
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.output import print_json, print_note, print_result
@@ -16,6 +14,7 @@ from wanderlust.environments.assistant_life import LIFE_PLAYERS
 from wanderlust.errors import UsageError, one_line
 from wanderlust.recipes.rewording import reword_texts
 from wanderlust.recipes.story_drafts import write_stories
+from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import shell_command
 from wanderlust.worlds.life.drafts import Decision, ReviewedDraft, review_draft, reviewed_drafts
 
@@ -114,5 +113,5 @@ def _table(found: list[ReviewedDraft]) -> Table:
         solved = ", ".join(f"{name} {done}/{of}" for name, (done, of) in one.draft.solved.items())
         comments = "; ".join(review.comment for review in one.reviews if review.comment)
         cells = (one.draft.name, one.draft.state, one.decision, one.draft.asks or one.draft.reason, solved, comments)
-        table.add_row(*(Text(one_line(cell, 120)) for cell in cells))
+        table.add_row(*(one_line(cell, 120) for cell in cells))
     return table

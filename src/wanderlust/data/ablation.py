@@ -29,6 +29,7 @@ from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.judge_calibration import student_quantile
 from wanderlust.evals.statistics import Estimate, bounded_estimate
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.formats import CONVERSATION_COLUMNS
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
@@ -106,6 +107,7 @@ class RecipeComparison:
         return lines
 
 
+@suspended_loop()
 def ablate_data(
     plan: DataPlan | str | Path,
     out: str | Path | None = None,
@@ -143,6 +145,7 @@ def ablate_data(
     )
 
 
+@suspended_loop()
 def compare_teachers(
     plan: DataPlan | str | Path,
     out: str | Path | None = None,

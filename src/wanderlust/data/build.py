@@ -49,6 +49,7 @@ from wanderlust.errors import UsageError, writing
 from wanderlust.openai_types import message_to_wire
 from wanderlust.rubrics.parsing import last_number
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.formats import CONVERSATION_COLUMNS, conversations, preferences
 from wanderlust.types import Group, Rollout, Task, user
@@ -341,6 +342,7 @@ def _within_budget(rows: Iterable[dict[str, Any]], most: int | None, tokens: int
         yield row
 
 
+@suspended_loop()
 def build_data(
     plan: DataPlan | str | Path,
     out: str | Path | None = None,

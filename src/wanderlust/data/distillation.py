@@ -39,6 +39,7 @@ from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import Report
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, ResolvedPolicy, resolve_policy
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run_folder import FRESH_POLICY, RUNS_FOLDER, begin_with_settings
 from wanderlust.tasks.registry import environment_name, resolve_environment
@@ -91,6 +92,7 @@ class DistilConfig:
             kind(**given)
 
 
+@suspended_loop()
 def distil(
     env: Environment | str,
     teacher: Teacher | Policy | str,

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from wanderlust.evals.report import render_html, render_text
 from wanderlust.evals.statistics import Estimate
+from wanderlust.runner.terminal import Table
 
 TEACHER, AFTER_SFT, STUDENT = "teacher", "student after SFT", "student"
 COLUMNS = ("", "reward", "over the teacher", "seconds", "tokens in + out", "$ per 1,000")

@@ -10,9 +10,6 @@ from functools import partial
 from math import fsum
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from wanderlust.errors import RubricFailure, WanderlustError, one_line
 from wanderlust.evals.statistics import Estimate, estimate, mean, share_estimate
 from wanderlust.policies.resolve import open_policies
@@ -25,6 +22,7 @@ from wanderlust.rubrics.label_free import (
 )
 from wanderlust.rubrics.rubric import gather_results
 from wanderlust.runner.progress import Logger
+from wanderlust.runner.terminal import Table
 from wanderlust.types import Group, Policy
 
 
@@ -193,5 +191,5 @@ def estimate_table(report: EstimateReport) -> Table:
     """For the terminal."""
     table = Table("", "value", "95% interval", "tasks", title="All samples of a task, aggregated", title_justify="left")
     for label, figure in report.rows():
-        table.add_row(Text(label), f"{figure.value:.3f}", figure.interval, str(figure.clusters))
+        table.add_row(label, f"{figure.value:.3f}", figure.interval, str(figure.clusters))
     return table

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from rich.table import Table
-
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import render_html, render_text
 from wanderlust.evals.statistics import (
@@ -19,6 +17,7 @@ from wanderlust.evals.statistics import (
     paired_differences,
     sign_flip_p_value,
 )
+from wanderlust.runner.terminal import Table
 from wanderlust.store.provenance import read_lock
 from wanderlust.store.run import Run, load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE

@@ -18,7 +18,7 @@ from wanderlust.evals.report import Report
 from wanderlust.limits import Spending
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
-from wanderlust.runner.engine import RolloutSettings, SeatPolicies, WorkerBackend, run_blocking
+from wanderlust.runner.engine import RolloutSettings, SeatPolicies, WorkerBackend, run_blocking, suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.run_folder import format_eval_command
 from wanderlust.tasks.registry import environment_name, resolve_environment
@@ -141,6 +141,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         return await whole.play(jobs, backend, out=out, record=record, resume=resume, observers=observers, logger=log)
 
 
+@suspended_loop()
 def evaluate_sync(env: Environment | str, policy: SeatPolicies | str | Path, **options: Any) -> Report:
     """Call `evaluate` and wait for it; works in scripts and where an event loop runs already, as in a notebook.
 

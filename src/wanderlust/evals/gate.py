@@ -24,7 +24,7 @@ from wanderlust.evals.probe.report import ProbeReport, findings_record
 from wanderlust.evals.splits import shared_tasks
 from wanderlust.evals.statistics import Estimate, mean
 from wanderlust.policies.resolve import players_of
-from wanderlust.runner.engine import rollout, run_blocking
+from wanderlust.runner.engine import rollout, run_blocking, suspended_loop
 from wanderlust.store.provenance import provenance_of, tasks_digest
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
@@ -298,6 +298,7 @@ def _digests(env: Environment, splits: dict[str, list[Task]]) -> dict[str, str]:
     return {"python": platform.python_version(), **code, **tasks}
 
 
+@suspended_loop()
 def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, probe: bool = True) -> CheckReport:
     """Check that an environment can be published: its contract, its keys, its splits and its reward.
 
@@ -323,6 +324,7 @@ def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, p
     return run_blocking(partial(check_gate, environment, policy, name=name, count=n, probes=probes))
 
 
+@suspended_loop()
 def probe(env: Environment | str, *, n: int = 32, split: str = "eval", attack: int = 0, seed: int = 0) -> ProbeReport:
     """Play degenerate policies against the reward; one that earns clearly more than chance has found an exploit.
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import gepa
-from rich.table import Table
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, printable, writing
@@ -27,8 +26,9 @@ from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import render_html, render_text
 from wanderlust.evals.statistics import Estimate, estimate
 from wanderlust.policies.resolve import open_policies
-from wanderlust.runner.engine import run_blocking
+from wanderlust.runner.engine import run_blocking, suspended_loop
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
+from wanderlust.runner.terminal import Table
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE, RUNS_FOLDER, begin_with_settings
 from wanderlust.tasks.instructed import Instructed, instruction_of
@@ -132,6 +132,7 @@ class PromptEvolution:
         return render_html(self.table())
 
 
+@suspended_loop()
 def optimize_prompt(
     env: Environment | str,
     policy: Policy,

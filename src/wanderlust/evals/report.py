@@ -8,13 +8,10 @@ from html import escape
 from io import StringIO
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from wanderlust.errors import one_line
 from wanderlust.evals.statistics import Estimate, share_estimate
 from wanderlust.policies.base import TokenPrices
+from wanderlust.runner.terminal import Console, Table
 from wanderlust.store.records import count_tokens, count_usage
 from wanderlust.types import Rollout, Status
 
@@ -85,7 +82,7 @@ TEXT_COLUMNS = 110
 
 def render_text(table: Table) -> str:
     """A table as plain text, TEXT_COLUMNS wide."""
-    console = Console(width=TEXT_COLUMNS, color_system=None, file=StringIO(), highlight=False)
+    console = Console(width=TEXT_COLUMNS, color_system=None, file=StringIO())
     with console.capture() as capture:
         console.print(table)
     return capture.get().rstrip("\n")
@@ -178,13 +175,13 @@ class Report:
                 table.add_column(name)
             for value, part in self.breakdown.items():
                 rewards = ", ".join(str(estimate) for estimate in part.rewards.values())
-                table.add_row(Text(one_line(value, 40)), rewards, f"{part.scored} of {part.played}")
+                table.add_row(one_line(value, 40), rewards, f"{part.scored} of {part.played}")
             return table
         for value in self.breakdown:
-            table.add_column(Text(one_line(value, 20)))
+            table.add_column(one_line(value, 20))
         columns = [part.estimates() for part in self.breakdown.values()]
         for name in dict.fromkeys(name for column in columns for name in column):
-            table.add_row(Text(one_line(name)), *(str(column.get(name, "")) for column in columns))
+            table.add_row(one_line(name), *(str(column.get(name, "")) for column in columns))
         return table
 
     def estimates(self) -> dict[str, Estimate]:
@@ -210,16 +207,16 @@ class Report:
                 table.add_row(f"made by {code[:8]}", "", "", f"{part.scored} of {part.played}")
             for name, estimate in part.estimates().items():
                 cells = f"{estimate.value:.3f}", estimate.interval, str(estimate.count)
-                table.add_row(Text(one_line(name)), *cells)
+                table.add_row(one_line(name), *cells)
             table.add_section()
         table.add_row("scored", f"{self.coverage:.1%}", "", f"{self.scored} of {self.played}")
         for name, errors in self.errors.items():
-            table.add_row(Text(one_line(name)), "failed", Text(one_line(errors.first)), str(errors.count))
+            table.add_row(one_line(name), "failed", one_line(errors.first), str(errors.count))
         for name, count in self.stops.items():
             if name not in self.errors:
-                table.add_row(Text(f"ended: {one_line(name)}"), "", "", str(count))
+                table.add_row(f"ended: {one_line(name)}", "", "", str(count))
         if self.not_started:
-            table.add_row("not started", "", Text(self.stopped), str(self.not_started))
+            table.add_row("not started", "", self.stopped, str(self.not_started))
         table.add_section()
         for what, figure in self.usage.describe():
             table.add_row(what, "", figure)
@@ -235,7 +232,7 @@ def task_table(rows: Sequence[TaskRow], limit: int = 50) -> Table:
         table.add_column(name, justify="left" if name == "task" else "right")
     for row in ordered[:limit]:
         reward = "unknown" if row.reward is None else f"{row.reward:.3f}"
-        table.add_row(Text(one_line(row.task)), reward, str(row.passed), f"{row.scored} of {row.played}")
+        table.add_row(one_line(row.task), reward, str(row.passed), f"{row.scored} of {row.played}")
     return table
 
 

@@ -16,8 +16,6 @@ from math import atanh, fsum, sqrt, tanh
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from rich.table import Table
-
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, RubricFailure
@@ -26,6 +24,7 @@ from wanderlust.evals.statistics import Z95, Estimate, estimate, mean
 from wanderlust.rubrics.label_free import ExtractAnswer, answer_extractor, environment_score, plurality
 from wanderlust.rubrics.lengths import TASK_REWARD, completion_tokens, reports_tokens
 from wanderlust.rubrics.step_statistics import correlation
+from wanderlust.runner.terminal import Table
 from wanderlust.types import Group, Rollout, Score, Trajectory
 
 TRAITS_FILE, TRAITS_PICTURE_FILE = "traits.json", "traits.png"

@@ -299,6 +299,8 @@ def _fetched(tasks: Iterable[RegistryTask], beside: Path, scratch: Path) -> Iter
         _git(scratch, "init", "--bare", "--quiet", str(store))
         local = ("-c", "protocol.file.allow=always") if url.startswith("file://") else ()
         _git(store, *local, "fetch", "--quiet", "--depth", "1", url, commit)
+        if not hasattr(tarfile, "data_filter"):
+            raise UsageError("tasks of other repositories are unpacked by Python 3.11.4 or later")
         with tarfile.open(fileobj=BytesIO(_git(store, "archive", "--format=tar", commit, path))) as archive:
             archive.extractall(place, filter="data")
         yield place / path

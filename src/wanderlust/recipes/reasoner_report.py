@@ -10,10 +10,10 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from rich.table import Table
 
 from wanderlust.evals.report import render_html, render_text
 from wanderlust.evals.statistics import Estimate
+from wanderlust.runner.terminal import Table
 
 BASE, AFTER_SFT, AFTER_RL = "base", "after SFT", "after RL"
 EXAMS = (BASE, AFTER_SFT, AFTER_RL)

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife, scenario_of
 from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
+from wanderlust.runner.terminal import Table
 from wanderlust.types import Policy, system, user
 from wanderlust.worlds.life.described import Story, check_story, read_story
 from wanderlust.worlds.life.rewording import (
@@ -67,10 +66,10 @@ class RewordedTexts:
     def table(self) -> Table:
         """A row for each outcome."""
         table = Table("texts", "number", "the first")
-        table.add_row("reworded", str(len(self.book)), Text(one_line(next(iter(self.book.values()), ""), 70)))
+        table.add_row("reworded", str(len(self.book)), one_line(next(iter(self.book.values()), ""), 70))
         table.add_row("as before", str(self.unchanged), "")
         for kind, number in self.refused.items():
-            table.add_row(f"refused: {kind}", str(number), Text(one_line(self.examples[kind], 70)))
+            table.add_row(f"refused: {kind}", str(number), one_line(self.examples[kind], 70))
         return table
 
     def as_dict(self) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife
@@ -26,6 +24,7 @@ from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.progress import Logger, open_progress
+from wanderlust.runner.terminal import Table
 from wanderlust.types import Message, Policy, assistant, system, user
 from wanderlust.worlds.life.described import SLOT, Story, StoryError, check_story, read_story, story_family
 from wanderlust.worlds.life.drafts import DRAFTS_FILE, StoryDraft, drafts_in
@@ -95,7 +94,7 @@ class WrittenStories:
         for one in self.drafts:
             solved = ", ".join(f"{name} {done}/{of}" for name, (done, of) in one.solved.items())
             cells = (one.name, one.state, one.capability, one.asks, solved, one.reason)
-            table.add_row(*(Text(one_line(cell, 120)) for cell in cells))
+            table.add_row(*(one_line(cell, 120) for cell in cells))
         return table
 
     def as_dict(self) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from rich.table import Table
+
+from wanderlust.runner.terminal import Table
 
 POLICY_LABELS = {
     "teacher": "teacher (scripted)",

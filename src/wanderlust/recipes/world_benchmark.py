@@ -16,9 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.environments.brief_worlds import BriefWorlds
@@ -30,6 +27,7 @@ from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.recipes.world_calibration import Calibration, calibrate, remark_on
 from wanderlust.runner.progress import Logger
+from wanderlust.runner.terminal import Table
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE
 from wanderlust.tasks.registry import resolve_environment
@@ -93,11 +91,11 @@ class WorldBenchmark:
         names = [one for one in (f"pass@{self.samples}", f"pass^{self.samples}") if one in self.report.passes]
         table = Table(title=f"{self.policy} in {self.env}, {self.samples} runs", title_justify="left")
         for name in ("", "tasks", "pass@1", *names, *self.players):
-            table.add_column(Text(one_line(name, 24)), justify="left" if not name else "right")
+            table.add_column(one_line(name, 24), justify="left" if not name else "right")
         for value, part in [*self.report.breakdown.items(), ("all", self.report)]:
             passes = [f"{part.passes[one].value:.2f}" if one in part.passes else "" for one in names]
             others = [_reward(one.breakdown.get(value, one)) for one in self.players.values()]
-            table.add_row(Text(one_line(value, 24)), str(part.tasks), str(part.reward or "unknown"), *passes, *others)
+            table.add_row(one_line(value, 24), str(part.tasks), str(part.reward or "unknown"), *passes, *others)
         return table
 
     def tables(self) -> list[Table]:

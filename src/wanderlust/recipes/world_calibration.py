@@ -8,12 +8,10 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from wanderlust.errors import one_line
 from wanderlust.evals.report import Report, TaskRow
 from wanderlust.evals.statistics import Estimate, share_estimate
+from wanderlust.runner.terminal import Table
 from wanderlust.types import Rollout, Task
 from wanderlust.worlds.life.rewording import SAYING
 from wanderlust.worlds.wrap.world_environment import log_of
@@ -74,7 +72,7 @@ class Calibration:
         """A column for each player: what it passes at all, by level and by capability."""
         table = Table(title="Players", title_justify="left")
         for name in ("", *self.players):
-            table.add_column(Text(one_line(name, 20)), justify="right" if name else "left")
+            table.add_column(one_line(name, 20), justify="right" if name else "left")
         figures = self.players.values()
         table.add_row("all", *(str_of(one.whole) for one in figures))
         for level in sorted({level for one in figures for level in one.by_level}):
@@ -82,7 +80,7 @@ class Calibration:
         in_order = {True: "yes", False: "no", None: ""}
         table.add_row("levels in order", *(in_order[one.levels_in_order] for one in figures))
         for value in sorted({value for one in figures for value in one.by_capability}):
-            table.add_row(Text(one_line(value, 24)), *(str_of(one.by_capability.get(value)) for one in figures))
+            table.add_row(one_line(value, 24), *(str_of(one.by_capability.get(value)) for one in figures))
         return table
 
     def task_table(self) -> Table:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -445,14 +446,49 @@ ResultT = TypeVar("ResultT")
 
 
 def run_blocking(call: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """Call an asynchronous function, wait for it, and return its result.
+    """Call an asynchronous function, wait for it, and return its result. Ctrl-C cancels it.
 
-    Where an event loop runs in this thread already (a notebook, asynchronous code), the call gets a thread and a loop
-    of its own, and this thread blocks until it has finished.
+    Where an event loop runs in this thread already (a notebook, asynchronous code), that loop stands still meanwhile.
+    The call runs in this thread in any case: what was opened here, such as a database, can be used in it.
+    """
+    with suspended_loop(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(call())
+
+
+@contextmanager
+def suspended_loop() -> Iterator[None]:
+    """No event loop runs in this thread within the block, or the decorated function; one that did goes on afterwards.
+
+    Code inside finds what a script gives it: it may start a loop, and Ctrl-C raises KeyboardInterrupt.
     """
     try:
-        asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(call())
-    with ThreadPoolExecutor(1, thread_name_prefix="wanderlust") as thread:
-        return thread.submit(lambda: asyncio.run(call())).result()
+        yield
+        return
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.tasks._leave_task(loop, task)
+    asyncio._set_running_loop(None)
+    try:
+        with _default_interrupt():
+            yield
+    finally:
+        asyncio._set_running_loop(loop)
+        if task is not None:
+            asyncio.tasks._enter_task(loop, task)
+
+
+@contextmanager
+def _default_interrupt() -> Iterator[None]:
+    """Within the block, Ctrl-C is KeyboardInterrupt again where a loop that stands still would have to handle it."""
+    handler = signal.getsignal(signal.SIGINT)
+    of_loop = str(getattr(getattr(handler, "func", handler), "__module__", "")).startswith("asyncio.")
+    if not of_loop or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, Self, runtime_checkable
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from wanderlust.errors import one_line
+from wanderlust.runner.terminal import Console, Table, plain
 
 
 class Logger(Protocol):
@@ -80,7 +79,7 @@ class Progress:
         every: float = 5.0,
     ):
         """`every`: seconds between two lines where there is no terminal."""
-        self.console = console or Console(file=sys.stderr, highlight=False)
+        self.console = console or Console(file=sys.stderr)
         self.clock, self.every = clock, every
         self.began = self.stages_seen = clock()
         self.last_printed = self.began - every
@@ -121,11 +120,11 @@ class Progress:
 
     def log_line(self, line: str) -> None:
         """A line that stays, above what is drawn."""
-        self.console.print(f"wander: {one_line(line, 500)}", markup=False, soft_wrap=True)
+        self.console.print(plain(f"wander: {one_line(line, 500)}"), soft_wrap=True)
 
     def _say(self, line: str) -> None:
         if self.live is None:
-            self.console.print(line, markup=False, soft_wrap=True)
+            self.console.print(plain(line), soft_wrap=True)
 
     def _times(self) -> Iterator[str]:
         state, now = self.state, self.clock()
@@ -138,10 +137,10 @@ class Progress:
         state = self.state
         head = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=state.of, completed=state.step, width=30)
-        head.add_row(Text(state.stage or "starting", "bold"), bar, Text(f"{state.step}/{state.of}"), *self._times())
-        lines = [Text("  ".join(_headline_metrics(state.metrics)))] if state.metrics else []
+        head.add_row(plain(state.stage or "starting", "bold"), bar, f"{state.step}/{state.of}", *self._times())
+        lines = [plain("  ".join(_headline_metrics(state.metrics)))] if state.metrics else []
         if state.exact_metrics:
-            lines.append(Text(f"evaluated: {_exact_metrics(state.exact_metrics)}"))
+            lines.append(plain(f"evaluated: {_exact_metrics(state.exact_metrics)}"))
         return Group(head, *lines)
 
 

@@ -24,7 +24,7 @@ from wanderlust.policies.local.device import one_thread, resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.control import serve_control
-from wanderlust.runner.engine import run_blocking
+from wanderlust.runner.engine import run_blocking, suspended_loop
 from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run_folder import (
@@ -78,6 +78,7 @@ SAVE_EVERY_UPDATES = 50
 SHOWN_METRICS = ("loss", "reward_margin", "reward_accuracy", "chosen_reward", "rejected_reward", "grad_norm", "lr")
 
 
+@suspended_loop()
 def finetune(
     data: str | Path | Iterable[Row],
     policy: str | Path | LocalPolicy = FRESH_POLICY,
@@ -144,6 +145,7 @@ def finetune(
     return _finetune_in_folder(folder, config, loggers=loggers, progress=progress, command=command)
 
 
+@suspended_loop()
 def resume_finetuning(
     folder: Path, *, loggers: Sequence[str] = (), progress: Logger | bool = True, previous_state: bool = False
 ) -> TrainResult:
@@ -190,10 +192,8 @@ def _finetune_in_folder(
             start = checkpoint_folder(config.policy)
         del model
         with closing(run.store), serve_control(run.store.path, note) if note else nullcontext():
-            report = run_blocking(
-                partial(_train, config, run, examples, start=start, tokenizer=tokenizer, logger=logger)
-            )
-            return TrainResult(path=folder, report=report)
+            training = partial(_train, config, run, examples, start=start, tokenizer=tokenizer, logger=logger)
+            return TrainResult(path=folder, report=run_blocking(training))
 
 
 def _notes(config: FinetuneConfig, examples: Examples) -> Iterator[str]:

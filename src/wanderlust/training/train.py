@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import render_html, render_text
@@ -21,7 +19,9 @@ from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.control import serve_control
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
+from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import resolve_environment
@@ -99,6 +99,7 @@ class TrainResult:
         return render_html(self.table())
 
 
+@suspended_loop()
 def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     env: Environment | str,
     policy: str | Path | LocalPolicy = "fresh",
@@ -181,6 +182,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
             )
 
 
+@suspended_loop()
 def resume_training(
     folder: Path,
     *,

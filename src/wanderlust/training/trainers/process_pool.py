@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import chain
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -187,6 +188,7 @@ class Workers:
 @contextmanager
 def sheltered() -> Iterator[None]:
     """A process started here never hears of Ctrl-C, not even while it imports: that is its parent's to handle."""
+    resource_tracker.ensure_running()  # starting it together with the first process would unblock the signal again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

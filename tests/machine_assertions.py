@@ -1,0 +1,238 @@
+"""Assertions whose outcome depends on the machine, found by reading code: clocks, processor time, memory in use.
+
+A value is of the machine when it comes from a probe below, or is computed from such a value, also in another function.
+An assertion about one is a fault, as `assert`, as `pytest.fail` behind a condition, or in a program kept in a string.
+A loop that waits until a deadline is none. Not seen: values that travel through attributes, and what a call makes of
+its arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from textwrap import dedent
+
+PROBES = {
+    **dict.fromkeys(("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"), "time"),
+    **dict.fromkeys(("time_ns", "monotonic_ns", "perf_counter_ns", "process_time_ns", "thread_time_ns"), "time"),
+    **dict.fromkeys(("getrusage",), "resource"),
+    **dict.fromkeys(("get_traced_memory", "take_snapshot"), "tracemalloc"),
+    **dict.fromkeys(("times", "getloadavg"), "os"),
+    **dict.fromkeys(("timeit", "repeat", "default_timer"), "timeit"),
+    **dict.fromkeys(("now", "utcnow", "today"), "datetime"),
+    **dict.fromkeys(("memory_allocated", "max_memory_allocated", "max_memory_reserved"), "cuda"),
+    **dict.fromkeys(("virtual_memory", "memory_info", "cpu_percent", "cpu_times"), "psutil"),
+}
+"""Functions, by name, and the module or class that they are called on."""
+FILES = re.compile(r"/proc/\w+/(statm|smaps\w*|stat)\b|/proc/(meminfo|loadavg|uptime)\b|\bVm(RSS|HWM|Size|Peak)\b")
+"""Files, and fields of files, that tell of memory and time."""
+THROUGH = {"abs", "all", "any", "float", "fmean", "int", "max", "mean", "median", "min", "round", "sorted", "sum"}
+"""Functions whose result is of the machine where an argument is."""
+RECORDED = {"seconds", "latency"}
+"""Attributes of results that hold a measured time."""
+READS = {"open", "Path", "read_text", "read_bytes"}
+"""Functions that read the files above."""
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(slots=True)
+class Names:
+    """What is of the machine in one scope: names of values, and functions that return such values."""
+
+    probes: Mapping[str, str]
+    """Names that were imported from a module of PROBES, and their names there."""
+    values: set[str] = field(default_factory=set)
+    functions: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+    """For each part of a returned tuple, or for the one value that is returned, whether it is of the machine."""
+
+    def is_probe(self, call: ast.Call) -> bool:
+        """Whether a call asks a clock or a meter."""
+        function = call.func
+        if isinstance(function, ast.Name):
+            return function.id in self.probes
+        if not isinstance(function, ast.Attribute):
+            return False
+        home = PROBES.get(function.attr)
+        if home is None:
+            return False
+        owner = ast.unparse(function.value).split(".")[-1].split("(")[0]
+        return home in {owner, "psutil"} or (function.attr == "time" and owner.endswith("loop"))
+
+    def parts(self, node: ast.expr) -> tuple[bool, ...]:
+        """For each part of a tuple, or for the one value, whether it is of the machine."""
+        if isinstance(node, ast.Tuple):
+            return tuple(self.has(part) for part in node.elts)
+        if isinstance(node, ast.Await):
+            return self.parts(node.value)
+        if isinstance(node, ast.Call) and called(node) in self.functions:
+            return self.functions[called(node)]
+        return (self.has(node),)
+
+    def has(self, node: ast.AST) -> bool:
+        """Whether a value of the machine is in an expression."""
+        if isinstance(node, ast.Name):
+            return node.id in self.values
+        if isinstance(node, ast.Constant):
+            return isinstance(node.value, str) and bool(FILES.search(node.value))
+        if isinstance(node, ast.Call):
+            return self._is_of_call(node)
+        return not isinstance(node, ast.Lambda) and any(map(self.has, ast.iter_child_nodes(node)))
+
+    def _is_of_call(self, call: ast.Call) -> bool:
+        """Whether a call gives a value of the machine."""
+        if self.is_probe(call):
+            return True
+        if called(call) in self.functions:
+            return any(self.functions[called(call)])
+        if called(call) in THROUGH | READS:
+            return any(map(self.has, ast.iter_child_nodes(call)))
+        return isinstance(call.func, ast.Attribute) and self.has(call.func.value)
+
+
+def called(call: ast.Call) -> str:
+    """The name of the function that is called, whatever it is an attribute of; empty for none."""
+    function = call.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def own_nodes(scope: Scope) -> Iterator[ast.AST]:
+    """What belongs to a scope, in the order of the text; functions inside it are scopes of their own."""
+    todo = list(reversed(scope.body))
+    while todo:
+        node: ast.AST = todo.pop()
+        yield node
+        if not isinstance(node, FUNCTIONS | ast.Lambda):
+            todo += reversed(list(ast.iter_child_nodes(node)))
+
+
+def scopes(tree: ast.Module) -> Iterator[Scope]:
+    """The module and all functions in it."""
+    yield tree
+    yield from (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
+
+
+def bind(names: Names, target: ast.expr, parts: tuple[bool, ...]) -> None:
+    """Note the names that take values of the machine."""
+    if isinstance(target, ast.Tuple | ast.List):
+        whole = parts if len(parts) == len(target.elts) else (any(parts),) * len(target.elts)
+        for one, part in zip(target.elts, whole, strict=True):
+            bind(names, one, (part,))
+    elif isinstance(target, ast.Starred | ast.Subscript):
+        bind(names, target.value, parts)
+    elif isinstance(target, ast.Name) and any(parts):
+        names.values.add(target.id)
+
+
+def learn(names: Names, scope: Scope) -> None:
+    """Note the names of a scope whose values are of the machine."""
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                bind(names, target, names.parts(node.value))
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            bind(names, node.target, names.parts(node.value))
+        elif isinstance(node, ast.For | ast.comprehension):
+            bind(names, node.target, (names.has(node.iter),))
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            bind(names, node.optional_vars, (names.has(node.context_expr),))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            if node.func.attr in {"append", "add", "extend", "insert"} and any(map(names.has, node.args)):
+                bind(names, owner, (True,))
+
+
+def returned(names: Names, scope: FUNCTIONS) -> tuple[bool, ...]:
+    """What a function returns: for each part, whether it is of the machine."""
+    found = [
+        names.parts(node.value)
+        for node in own_nodes(scope)
+        if isinstance(node, ast.Return | ast.Yield) and node.value is not None
+    ]
+    if len({len(one) for one in found}) > 1:
+        return (any(any(one) for one in found),)
+    return tuple(any(column) for column in zip(*found, strict=True))
+
+
+def is_bound(node: ast.AST) -> bool:
+    """Whether a recorded time must be less than a number: `played.seconds < 15`."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Attribute)
+        and node.left.attr in RECORDED
+        and isinstance(node.ops[0], ast.Lt | ast.LtE)
+    )
+
+
+def fails(node: ast.AST) -> bool:
+    """`pytest.fail(...)` or `raise AssertionError`."""
+    if isinstance(node, ast.Raise):
+        return node.exc is not None and "AssertionError" in ast.unparse(node.exc)
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in {"pytest.fail", "fail"}
+
+
+def asserted(names: Names, scope: Scope) -> Iterator[int]:
+    """Lines of a scope with an assertion about a value of the machine."""
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Assert) and (names.has(node.test) or any(map(is_bound, ast.walk(node.test)))):
+            yield node.lineno
+        elif isinstance(node, ast.If) and names.has(node.test):
+            yield from (one.lineno for one in node.body if any(map(fails, ast.walk(one))))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "assert" in node.value:
+            yield from (node.lineno for _ in machine_assertions(program(node.value)))
+
+
+def program(text: str) -> ast.Module:
+    """A string as a program, with names in place of what is filled in; an empty one where it is none."""
+    try:
+        return ast.parse(dedent(re.sub(r"\{+(\w+)\}+", r"\1", text)))
+    except (SyntaxError, ValueError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def helpers(trees: Iterable[ast.Module]) -> dict[str, tuple[bool, ...]]:
+    """Functions, by name, that return values of the machine."""
+    found = dict[str, tuple[bool, ...]]()
+    parsed = [
+        (probes, scope)
+        for tree in trees
+        for probes in [imports(tree)]
+        for scope in scopes(tree)
+        if isinstance(scope, FUNCTIONS)
+    ]
+    while True:
+        before = len(found)
+        for probes, scope in parsed:
+            names = Names(probes, functions=found)
+            learn(names, scope)
+            if scope.name not in found and any(parts := returned(names, scope)):
+                found[scope.name] = parts
+        if len(found) == before:
+            return found
+
+
+def imports(tree: ast.Module) -> dict[str, str]:
+    """Names in a module that are probes."""
+    return {
+        alias.asname or alias.name: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if PROBES.get(alias.name) == node.module
+    }
+
+
+def machine_assertions(tree: ast.Module, functions: Mapping[str, tuple[bool, ...]] | None = None) -> list[int]:
+    """Lines of a module with an assertion about a value of the machine."""
+    known = {**helpers([tree]), **(functions or {})}
+    found = list[int]()
+    outer = Names(imports(tree), functions=known)
+    learn(outer, tree)
+    for scope in scopes(tree):
+        names = Names(outer.probes, {*outer.values}, known)
+        learn(names, scope)
+        learn(names, scope)  # a name may be used above the line that binds it, in a loop
+        found += asserted(names, scope)
+    return sorted({*found})

@@ -1,0 +1,85 @@
+"""`make check` refuses assertions whose outcome depends on the machine, and the check knows them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from machine_assertions import helpers, machine_assertions
+
+ROOT = Path(__file__).parent.parent
+CLOCKS = {
+    "WALL": "time.monotonic()",
+    "CPU": "time.process_time()",
+    "SINCE": "time.time()",
+    "FINE": "time.perf_counter()",
+}
+"""Written out where they are used only, so that nothing here reads as an assertion of this file."""
+FAULTS = {
+    "wall time": "began = WALL\nf()\nassert WALL - began < 2",
+    "processor time": "assert CPU < 5",
+    "another name": "from time import perf_counter as now\nassert now() < 5",
+    "named first": "began = SINCE\ntaken = round(SINCE - began, 1)\nquick = taken < 2\nassert quick",
+    "in a tuple": "began = WALL\nassert (f(), WALL - began < 2) == (1, True)",
+    "helper": "def timed(f):\n    t = WALL\n    return f(), WALL - t\n_, s = timed(g)\nassert s < 3",
+    "helper of a helper": "def a():\n    return SINCE\ndef b():\n    return a() + 1\nassert b() < 9",
+    "the least of several": "times = []\nfor _ in range(3):\n    times.append(FINE)\nassert min(times) < 1",
+    "fail behind a comparison": "if WALL > 5:\n    pytest.fail('slow')",
+    "raise behind a comparison": "late = WALL + 1\nif WALL > late:\n    raise AssertionError",
+    "in a loop": "late = SINCE + 1\nwhile f():\n    assert SINCE < late",
+    "of an event loop": "async def f():\n    assert asyncio.get_running_loop().time() < 1",
+    "memory": "assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 10**6",
+    "memory of Python": "kept, _ = tracemalloc.get_traced_memory()\nassert kept < 100",
+    "memory in a file": "with open('/proc/self/statm') as file:\n    pages = int(file.read().split()[0])\nassert pages < 9",  # noqa: E501
+    "memory of another process": "assert psutil.Process(1).memory_info().rss < 10",
+    "a program in a string": "CODE = '''\nimport time\nt = SINCE\nimport {module}\nassert SINCE - t < {limit}\n'''",
+    "recorded": "assert played.seconds < 15",
+    "the date": "assert datetime.now().year == 2026",
+}
+SOUND = {
+    "waiting": "late = WALL + 60\nwhile not f() and WALL < late:\n    pass\nassert f()",
+    "the end of a hang": "late = SINCE + 60\nif SINCE > late:\n    raise TimeoutError('it did not come')",
+    "timeout": "done = subprocess.run(words, timeout=60)\nassert done.returncode == 0",
+    "result beside a time": "def timed(f):\n    t = SINCE\n    return f(), SINCE - t\nmade, s = timed(g)\nassert made == 1",  # noqa: E501
+    "simulated time": "assert world.time() == 5",
+    "a date that is given": "assert datetime(2026, 1, 1).year == 2026",
+    "counted": "result, lines = lines_run(f)\nassert lines < 100",
+    "recorded at all": "assert played.seconds > 0",
+    "name of a clock": "assert 'time.monotonic' in text",
+    "shown": "print(WALL)\nassert f()",
+    "another function": "def f():\n    s = SINCE\ndef g():\n    s = 3\n    assert s < 5",
+    "a mark in a file": "assert 'NoNewPrivs' in open('/proc/self/status').read()",
+    "seed": "rng = Random(0)\nassert rng.random() < 1",
+}
+
+
+def lines_of(text: str) -> list[int]:
+    for word, clock in CLOCKS.items():
+        text = text.replace(word, clock)
+    return machine_assertions(ast.parse(text))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found(name: str) -> None:
+    assert lines_of(FAULTS[name]) != []
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_what_is_sound_is_left_alone(name: str) -> None:
+    assert lines_of(SOUND[name]) == []
+
+
+def test_helpers_of_other_files_are_known() -> None:
+    shared = helpers([ast.parse("def took(f):\n    t = time.time()\n    f()\n    return time.time() - t")])
+    assert machine_assertions(ast.parse("assert took(f) < 3"), shared) == [1]
+
+
+def test_no_test_asserts_what_depends_on_the_machine() -> None:
+    """Turn it into a count (`tests/counts.py`), into a wait (`tests/patience.py`), or into a bar in `benchmarks/`."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))}
+    shared = helpers(trees.values())
+    found = {path.name: lines for path, tree in trees.items() if (lines := machine_assertions(tree, shared))}
+    found.pop(Path(__file__).name, None)
+    assert found == {}
