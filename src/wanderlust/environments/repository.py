@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from wanderlust.environment import Episode, Limits
-from wanderlust.errors import EnvironmentFailure, StopEpisode, UsageError, boundary
+from wanderlust.errors import EnvironmentFailure, UsageError, boundary
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import RewardResult, Rubric
 from wanderlust.tasks.repository.package import SourcePackage, read_package
@@ -304,11 +304,8 @@ class Repository(ToolEnvironment):
             if self.branches:  # of a fork, so that `undo` never goes back to before the fault
                 sandbox = BranchedSandbox(await sandbox.fork())
                 closing.push_async_callback(sandbox.close)
-            try:
+            with episode.playing():
                 await work(sandbox, package)
-            except StopEpisode:
-                episode.state["verdict"] = await self.judge(base, task, sandbox)
-                raise
             episode.state["verdict"] = await self.judge(base, task, sandbox)
 
     async def _lay_out(self, sandbox: Sandbox, package: SourcePackage, task: RepositoryTask) -> None:
