@@ -42,15 +42,14 @@ class _Call(msgspec.Struct):
 
 
 class _AnswerPart(msgspec.Struct):
-    type: str = "text"
-    text: str = ""
-    refusal: str = ""
-    thinking: str | list[_AnswerPart] = ""
+    text: str | None = None
+    refusal: str | None = None
+    thinking: str | list[_AnswerPart] | None = None
 
     def thoughts(self) -> str:
         """What was thought, which is parts again in some APIs."""
-        nested = self.thinking
-        return nested if isinstance(nested, str) else "".join(part.text for part in nested)
+        nested = self.thinking or ""
+        return nested if isinstance(nested, str) else "".join(part.text or "" for part in nested)
 
 
 class _Message(msgspec.Struct):
@@ -152,7 +151,7 @@ def parse_chat_completion(body: bytes, *, details: bool = False) -> Completion:
         extra = _extra_fields(call, ("extra_content",))
         calls += (ToolCall(id=call.id or f"call_{n}", name=call.function.name, arguments=arguments, extra=extra),)
     parts = message.parts()
-    content, refusal = "".join(part.text for part in parts), "".join(part.refusal for part in parts)
+    content, refusal = "".join(part.text or "" for part in parts), "".join(part.refusal or "" for part in parts)
     thoughts = "".join(part.thoughts() for part in parts)
     told = (message.reasoning_content, message.reasoning, thoughts)
     reasoning = next((r for r in told if r and isinstance(r, str)), None)
@@ -337,9 +336,8 @@ def message_from_wire(wire: Mapping[str, Any]) -> Message:
     message = parse_request(wire, _ClientMessage, "a message")
     calls = [ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in message.tool_calls or ()]
     content, images = read_content(message.content)
-    return Message(
-        parse_role(message.role), content + (message.refusal or ""), tuple(calls), message.tool_call_id, images=images
-    )
+    content += message.refusal or ""
+    return Message(parse_role(message.role), content, tuple(calls), message.tool_call_id, images=images)
 
 
 def parse_role(name: str) -> Role:

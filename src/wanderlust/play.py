@@ -100,7 +100,7 @@ class _Stretch:
                 raise play.stop from error
             return False
         stop: BaseException | None = play.stop if timed_out else error
-        if isinstance(error, Exception) and not isinstance(error, StopEpisode) and not timed_out:
+        if isinstance(stop, Exception) and not isinstance(stop, StopEpisode) and not play.cut:
             stop = self.interruption()
         if not isinstance(stop, StopEpisode):
             return False

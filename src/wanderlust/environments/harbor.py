@@ -120,6 +120,7 @@ class Harbor(ToolEnvironment):
         place = await self._open(task, plan, bounds)
         try:
             await (self._lay_out(place.sandbox, plan) if plan else make_folders(place, task))
+            episode.play.closing_seconds += task.verifier_seconds
             with episode.play.limited(task.agent_seconds, "agent_seconds"):
                 sources: list[ToolSource] = [_Shell(place).bash]
                 async with open_toolsets(sources, episode) as tools:

@@ -34,7 +34,7 @@ from wanderlust.tasks.repository.task_file import (
     load_record,
     load_repository_tasks,
 )
-from wanderlust.tasks.repository.verdict import Verdict, collect_changes, judge_modules
+from wanderlust.tasks.repository.verdict import Verdict, collect_changes, judge_modules, judge_seconds
 from wanderlust.tools.function import ToolSource, open_toolsets
 from wanderlust.tools.sandbox import BranchedSandbox, BranchTools, Sandbox, SandboxTools
 from wanderlust.tools.sandbox.box import Box
@@ -297,6 +297,7 @@ class Repository(ToolEnvironment):
         """
         task = repository_task(episode.task)
         package, record = self.package(task.package), self.record(task.package)
+        episode.play.closing_seconds += 2 * judge_seconds(record.suite_seconds)
         async with self.pristine.using(package, record) as base, AsyncExitStack() as closing:
             sandbox = await base.fork("working")
             closing.push_async_callback(sandbox.close)
