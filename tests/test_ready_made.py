@@ -32,19 +32,11 @@ except UsageError as error:
 """
 
 
-NEED_SETTINGS = {"arc", "are", "budget", "gaia2", "graded", "harbor", "instructed", "learned-reward", "own-mail"}
-    "arc",
-    "are",
-    "budget",
-    "gaia2",
-    "graded",
-    "harbor",
-    "instructed",
-    "learned-reward",
-    "own-mail",
-    "proofs",
+NEED_SETTINGS = {
+    *("arc", "are", "budget", "gaia2", "graded", "harbor", "instructed", "learned-reward"),
+    *("own-mail", "proofs", "repository"),
 }
-NAMES = sorted(installed_environments().keys() - NEED_SETTINGS - {"proofs", "repository"})
+NAMES = sorted(installed_environments().keys() - NEED_SETTINGS)
 """The others need files, or another environment."""
 
 

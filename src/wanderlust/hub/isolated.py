@@ -162,7 +162,9 @@ class IsolatedEnvironment(Environment):
                     await play.take_all(inbox)
                 if not play.over and episode.play.stop is not None:  # a time limit, between two turns
                     channel.send(Cancel(number=number, limit=episode.play.stop.reason))
-                    await play.take_all(inbox)
+                    with suppress(TimeoutError):  # a process that hangs is given up like one that was cancelled
+                        async with channel.ending_time():
+                            await play.take_all(inbox)
             finally:
                 channel.forget(number, cancel=not play.over)
                 await play.end()
