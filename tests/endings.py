@@ -289,11 +289,11 @@ class Seen(Environment):
         await self.env.run(episode)
 
 
-async def play(shape: str, ending: str) -> Rollout | None:
+async def play(ending: str, shape: Callable[[], Any], *, last: int = LAST_TURN) -> Rollout | None:
     """One episode; None where it was cancelled."""
     THROWN.clear()
-    async with SHAPES[shape]() as env:
-        worker = Worker(ending, last=1 if shape == "single" else LAST_TURN)
+    async with shape() as env:
+        worker = Worker(ending, last=last)
         limits, _ = LIMITS.get(ending, (Limits(), ""))
         settings = RolloutSettings(env=Seen(env, worker), policy=worker, limits=limits)
         settings.spending.prices = TokenPrices(input=1e6, output=1e6)

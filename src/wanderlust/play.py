@@ -88,20 +88,22 @@ class _Stretch:
             play._playing[task] = self.interruption is None
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        play, in_block = self.play, self.interruption is not None
-        if self.task is not None:
-            if in_block or self.before is None:
-                play._playing.pop(self.task, None)  # what follows a block closes the episode
+        play, task, interruption = self.play, self.task, self.interruption
+        if task is not None:
+            if interruption is not None or self.before is None:
+                play._playing.pop(task, None)  # what follows a block closes the episode
             else:
-                play._playing[self.task] = self.before
-        timed_out = play._claim(self.task)
-        if self.interruption is None:
+                play._playing[task] = self.before
+        if error is None and not play._cancelled:
+            return False
+        timed_out = play._claim(task)
+        if interruption is None:
             if timed_out and error is not None and play.stop is not None:
                 raise play.stop from error
             return False
         stop: BaseException | None = play.stop if timed_out else error
         if isinstance(stop, Exception) and not isinstance(stop, StopEpisode) and not play.cut:
-            stop = self.interruption()
+            stop = interruption()
         if not isinstance(stop, StopEpisode):
             return False
         play.stop, play.cut = play.stop or stop, True
