@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,28 @@ def test_what_never_ends_after_a_time_limit_is_a_failure_in_one_line() -> None:
     assert "did not end within 0.05 s after timeout had ended the play" in played.error
     assert THROWN == ["CancelledError"]
     assert played.trajectory.score is None
+
+
+def test_a_loop_without_a_block_that_never_ends_after_a_time_limit_is_a_failure_too() -> None:
+    class Bare(Environment):
+        async def run(self, episode: Episode) -> None:
+            episode.play.closing_seconds = 0.05
+            try:
+                await episode.agent.act(user("on"))
+            finally:
+                await asyncio.Event().wait()
+
+    class Deaf(Environment):
+        async def run(self, episode: Episode) -> None:
+            episode.play.closing_seconds = 0.05
+            with episode.playing(), suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            await asyncio.Event().wait()
+
+    for env in (Bare(), Deaf()):
+        played = run(env, Hangs(), Limits(timeout=0.05))
+        assert (played.status, played.stop_reason) == (Status.ERROR, "EnvironmentFailure")
+        assert "did not end within 0.05 s" in played.error
 
 
 def test_an_error_after_the_play_is_the_environments_whatever_ended_the_play() -> None:

@@ -24,7 +24,7 @@ class Play:
     is not cancelled then; what takes `closing_seconds` more is an EnvironmentFailure.
     """
 
-    __slots__ = ("_cancelled", "_main", "_playing", "closing_seconds", "cut", "stop")
+    __slots__ = ("_cancelled", "_main", "_playing", "_told", "closing_seconds", "cut", "stop")
 
     def __init__(self) -> None:
         self.stop: StopEpisode | None = None
@@ -37,7 +37,9 @@ class Play:
         self._playing: dict[asyncio.Task[Any], bool] = {}
         """Tasks that may be cancelled when the time is up, and whether each is in a turn."""
         self._cancelled: dict[asyncio.Task[Any], int] = {}
-        """Tasks that were cancelled for it, and how often others had cancelled them before."""
+        """Tasks that were cancelled for it and have not gone on, and how often others had cancelled them before."""
+        self._told: set[asyncio.Task[Any]] = set()
+        """All tasks that were cancelled for it, each once."""
 
     def turn(self) -> _Stretch:
         """A turn of a seat, for the time of the block: raises StopEpisode when the time is up."""
@@ -60,7 +62,8 @@ class Play:
 
     def _cancel(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in tasks:
-            if task not in self._cancelled:
+            if task not in self._told:
+                self._told.add(task)
                 self._cancelled[task] = task.cancelling()
                 task.cancel()
 
@@ -141,7 +144,8 @@ class _Clock:
     def _ring(self) -> None:
         if not self.rang:
             self.play.end(self.stop)
-        elif self.task in self.play._playing:  # it awaits something else than the turns that have ended
+        elif self.task in self.play._playing and self.task not in self.play._told:
+            # It awaits something else than the turns that have ended.
             self.play._cancel([self.task])
         else:
             self.late += 1

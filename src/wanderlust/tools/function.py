@@ -314,7 +314,7 @@ async def open_toolsets(sources: Iterable[ToolSource], episode: Episode) -> Asyn
     """Open the tools of all sources for the time of the block. Raises UsageError when two have the same name.
 
     A limit ends the block in silence, and StopEpisode is raised where it comes before the block. Toolsets are closed in
-    reverse order, and an error or a limit while one is closed does not keep the others from it.
+    reverse order, and a limit that is met while one is closed is not thrown into the others.
     """
     opened = False
     async with AsyncExitStack() as stack:
