@@ -7,6 +7,7 @@ import pytest
 from tests.container_image import IMAGE
 
 from wanderlust.cli.main import main
+from wanderlust.environment import Limits
 from wanderlust.environments.harbor import Harbor
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
@@ -65,6 +66,20 @@ def test_the_solution_earns_1_and_nothing_0(tmp_path):
     by_hand = play(env, bash("ls /tests /solution; echo hello world > out/hello.txt"))
     assert by_hand.trajectory.score.reward == 1.0
     assert "test.sh" not in by_hand.trajectory.messages[-2].content
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [(Limits(max_turns=1), "max_turns"), (Limits(timeout=5.0), "timeout"), (Limits(), "agent_seconds")],
+)
+def test_a_limit_ends_the_work_and_what_there_is_is_verified(tmp_path, limits, reason):
+    toml = FOLDER["task.toml"].replace("timeout_sec = 60.0", "timeout_sec = 4.0" if reason == "agent_seconds" else "")
+    env = Harbor(str(write(tmp_path, **{"task.toml": toml})))
+    (task,) = env.tasks()
+    done, stuck = bash("echo hello world > out/hello.txt"), bash("sleep 99")
+    cut = asyncio.run(rollout(env, task, Scripted([done, stuck]), limits=limits))
+    assert (cut.error, cut.status, cut.stop_reason) == (None, Status.TRUNCATED, reason)
+    assert cut.trajectory.score.reward == 1.0
 
 
 def test_planted_rewards_and_tests_are_removed_before_the_verifier_runs(tmp_path):

@@ -43,7 +43,7 @@ from wanderlust.tasks.registry import (
 )
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.tools.sandbox.base import NotIsolatedWarning
-from wanderlust.types import Group, Status
+from wanderlust.types import Group, Message, Status, ToolCall, assistant
 
 SMALL_CODES = [
     "reads a file in the home folder",
@@ -294,6 +294,51 @@ def test_an_episode_that_hangs_is_cut_and_the_process_replaced(tmp_path: Path, o
     assert (done.status, done.stop_reason, done.error) == (Status.DONE, "done", None)
     assert done.trajectories[0].score is not None
     assert done.trajectories[0].score.reward == 1.0
+
+
+CLOSES = """
+import asyncio
+from wanderlust import Environment, Rubric, Task, ToolEnvironment, toolset, user
+
+
+def closed(state):
+    return float(state["closed"])
+
+
+@toolset
+async def shop(episode):
+    async def hang() -> str:
+        \"\"\"Never come back.\"\"\"
+        await asyncio.Event().wait()
+
+    yield [hang]
+    episode.state["closed"] = 1
+
+
+class Closes(ToolEnvironment):
+    def __init__(self):
+        super().__init__([Task(id="t", prompt=(user("Go on."),))], tools=[shop], rubric=Rubric(closed))
+
+    def respond(self, messages, episode):
+        return "on"
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "limits", "reason"),
+    [
+        (assistant("on"), Limits(max_turns=2), "max_turns"),
+        (assistant("", ToolCall(id="1", name="hang", arguments="{}")), Limits(timeout=1.0), "timeout"),
+    ],
+)
+def test_what_a_limit_cuts_is_closed_over_there_and_judged(
+    tmp_path: Path, opened, answer: Message, limits: Limits, reason: str
+) -> None:
+    (tmp_path / "closes.py").write_text(CLOSES)
+    env = opened(tmp_path, "closes:Closes")
+    played = asyncio.run(rollout(env, next(iter_tasks(env, "eval")), Scripted(lambda *_: answer), limits=limits))
+    assert (played.error, played.status, played.stop_reason) == (None, Status.TRUNCATED, reason)
+    assert played.trajectory.score.reward == 1.0
 
 
 def test_a_process_ends_with_its_environment(tmp_path: Path) -> None:

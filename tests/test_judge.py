@@ -331,6 +331,18 @@ def test_a_judge_that_declines_is_told_from_one_that_cannot_be_read(said):
         asyncio.run(Judge(always(said))(prompt="?", answer="4", completion="4"))
 
 
+class Declines:
+    """Refuses without a word, as an API can tell it."""
+
+    async def complete(self, messages, tools=(), *, key=""):
+        return Completion(message=assistant(""), finish="refusal")
+
+
+def test_a_judge_that_declines_without_a_word_is_told_by_the_end_of_its_answer():
+    with pytest.raises(JudgeRefusal, match="the model declined: without a word"):
+        asyncio.run(Judge(Declines())(prompt="?", answer="4", completion="4"))
+
+
 def test_other_sampling_settings_are_another_verdict(tmp_path):
     cache = JudgeResponseCache(tmp_path / "verdicts.db")
     for number, sampling in enumerate(({"temperature": 1.0}, {"temperature": 0.0}, {"max_tokens": 7}, {}), 1):

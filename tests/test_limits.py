@@ -48,7 +48,10 @@ WHOLE_COMMANDS = {
 }
 """Public functions that take as many arguments as their command has options."""
 
-CORE_MODULES = ("types", "declared_tools", "limits", "conversation_graph", "agent", "environment", "errors", "_lazy")
+CORE_MODULES = (
+    *("types", "declared_tools", "limits", "play", "conversation_graph", "agent"),
+    *("environment", "errors", "_lazy"),
+)
 CORE = {f"src/wanderlust/{name}.py" for name in CORE_MODULES}
 """The nouns and the contracts: they need the standard library alone."""
 CORE_NAMES = {path.removeprefix("src/").removesuffix(".py").replace("/", ".") for path in CORE}

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from patience import PATIENCE
+from wanderlust.environment import Episode
 from wanderlust.environments.calculator import Clock
 from wanderlust.errors import ToolFailure, UsageError
 from wanderlust.policies.scripted import Scripted
@@ -291,7 +292,7 @@ def test_our_tools_over_http_for_whoever_has_the_token():
 def test_an_http_server_that_goes_away_is_a_tool_failure():
     async def work():
         async with serve_http(echo) as served:
-            stack = open_toolsets([McpServer(served.url, token=served.token)], None)
+            stack = open_toolsets([McpServer(served.url, token=served.token)], Episode(Task(id="t"), {}))
             tools = await stack.__aenter__()
             assert (await call(tools, "echo", text="a")).text == "a"
         try:

@@ -218,7 +218,11 @@ def test_thought_signatures_go_back_to_google_as_they_came():
 
 
 WITHHELD = {
-    "anthropic refusal": ("anthropic", claude_message(reason="refusal", output_tokens=0), "refusal"),
+    "chat filtered answer": (
+        "chat",
+        {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]},
+        "blocked: content_filter",
+    ),
     "google blocked prompt": ("google", {"promptFeedback": {"blockReason": "SAFETY"}}, "blocked: SAFETY"),
     "google blocked answer": ("google", gemini_answer(reason="RECITATION"), "blocked: RECITATION"),
 }

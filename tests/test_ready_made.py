@@ -1,5 +1,6 @@
 """Every ready-made environment can be had by its name, and says in one line which extra it lacks."""
 
+import asyncio
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, requires
@@ -9,7 +10,10 @@ from packaging.requirements import Requirement
 
 from patience import PATIENCE
 from wanderlust.environment import Environment
+from wanderlust.errors import ContextFull
+from wanderlust.runner.engine import rollout
 from wanderlust.tasks.registry import installed_environments, load_environment
+from wanderlust.types import Completion, assistant
 
 LACKING = """
 import asyncio, sys
@@ -29,29 +33,42 @@ except UsageError as error:
 """
 
 
-@pytest.mark.parametrize(
-    "name",
-    sorted(
-        installed_environments().keys()
-        - {
-            "arc",
-            "are",
-            "budget",
-            "gaia2",
-            "graded",
-            "harbor",
-            "instructed",
-            "learned-reward",
-            "own-mail",
-            "proofs",
-            "repository",
-        }
-    ),
-)  # they need files, or another environment
+NEED_SETTINGS = {
+    *("arc", "are", "budget", "gaia2", "graded", "harbor", "instructed", "learned-reward"),
+    *("own-mail", "proofs", "repository"),
+}
+NAMES = sorted(installed_environments().keys() - NEED_SETTINGS)
+"""The others need files, or another environment."""
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_name_leads_to_an_environment(name):
     env = load_environment(installed_environments()[name])
     assert isinstance(env, Environment)
     assert len((env.__doc__ or "").strip().splitlines()[0]) > 20
+
+
+class Full:
+    """A policy whose context is full at this turn."""
+
+    def __init__(self, turn):
+        self.turn = turn
+
+    async def complete(self, messages, tools=(), *, key=""):
+        self.turn -= 1
+        if self.turn < 0:
+            raise ContextFull("the conversation is too long")
+        return Completion(message=assistant("on"))
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_limit_cuts_is_judged(name, turn):
+    env = load_environment(installed_environments()[name])
+    played = asyncio.run(rollout(env, next(iter(env.tasks())), Full(turn)))
+    assert played.error is None
+    assert all(seat.score is not None for seat in played.trajectories)
+    assert played.stop_reason == "context" or turn > 0
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from benchmarks.repository_shelf import SHELF, open_shelf
 from wanderlust.adapters.external_program import Program
 from wanderlust.environment import Limits
 from wanderlust.environments.repository import Repository
-from wanderlust.errors import UsageError
+from wanderlust.errors import StopEpisode, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.repository.guard import PackageFacts, guard_changes
 from wanderlust.tasks.repository.mining import MiningOptions, mine
 from wanderlust.tasks.repository.verdict import Changes
 from wanderlust.tools.sandbox.box import Box
-from wanderlust.types import Status, ToolCall, assistant
+from wanderlust.types import Completion, Status, ToolCall, assistant
 
 PLAYED = {
     *("delete the tests", "conftest reports success", "sitecustomize in the site folder", "a plugin by entry point"),
@@ -109,6 +109,35 @@ def test_a_limit_ends_the_work_and_what_there_is_is_judged(mined):
     (restore, _) = env.oracle(task)._lines
     cut = asyncio.run(rollout(env, task, Scripted([restore, "Done."])))
     assert (cut.status, cut.stop_reason, cut.trajectory.score.reward) == (Status.TRUNCATED, "max_turns", 1.0)
+
+
+class Seen(Repository):
+    """The environment, whose episode the test can end."""
+
+    async def run(self, episode):
+        self.episode = episode
+        await super().run(episode)
+
+
+def test_the_end_of_the_time_ends_the_work_and_what_there_is_is_judged(mined):
+    env = Seen(str(mined))
+    task = [*env.tasks("train"), *env.tasks("eval")][0]
+    (restore, _) = env.oracle(task)._lines
+
+    class Stuck:
+        """Repairs, and then never answers."""
+
+        turns = 0
+
+        async def complete(self, messages, tools=(), *, key=""):
+            self.turns += 1
+            if self.turns > 1:
+                env.episode.play.end(StopEpisode("timeout"))
+                await asyncio.Event().wait()
+            return Completion(message=restore)
+
+    cut = asyncio.run(rollout(env, task, Stuck()))
+    assert (cut.status, cut.stop_reason, cut.trajectory.score.reward) == (Status.TRUNCATED, "timeout", 1.0)
 
 
 def test_splits_share_no_function(mined):

@@ -11,6 +11,7 @@ from wanderlust.conversation_graph import ConversationGraph, Place
 from wanderlust.declared_tools import declare_tools
 from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
 from wanderlust.limits import Limits, Spending, cut_text
+from wanderlust.play import Play
 from wanderlust.types import (
     AnswerOptions,
     Completion,
@@ -85,10 +86,11 @@ class Agent:
         limits: Limits | None = None,
         trainable: bool = True,
         spending: Spending | None = None,
+        play: Play | None = None,
     ):
-        """`spending` is the episode's, shared by its seats."""
+        """`spending` and `play` are the episode's, shared by its seats."""
         self.policy, self.key, self.limits = policy, key, limits or Limits()
-        self.spending = spending or Spending()
+        self.spending, self.play = spending or Spending(), play or Play()
         self.trajectory = Trajectory(seat=seat, trainable=trainable)
         self.messages: list[Message] = []
         """The conversation as it stands after the latest turn."""
@@ -169,10 +171,12 @@ class Agent:
     ) -> Message:
         context, before = [*place.messages, *observation], self.interruption
         try:
-            if limit := self._reached_limit(place):
+            limit = self._reached_limit(place)
+            if stop := self.play.stop or (StopEpisode(limit) if limit else None):
                 await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
-                raise StopEpisode(limit)
-            completion = await self._complete(place, context, tools, options=options, on_text=on_text)
+                raise stop
+            with self.play.turn():
+                completion = await self._complete(place, context, tools, options=options, on_text=on_text)
         except WanderlustError as cut:
             self.interruption = cut
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
 from random import Random
@@ -16,8 +17,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from wanderlust.agent import Agent
-from wanderlust.errors import UsageError
+from wanderlust.errors import Failure, UsageError, WanderlustError
 from wanderlust.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
+from wanderlust.play import Play
 from wanderlust.types import Message, Policy, RubricLike, Task, Tool, user
 
 
@@ -34,12 +36,39 @@ class Episode:
         self.task, self.agents, self.seed = task, agents, seed
         self.state: dict[str, Any] = {}
         self.rewards: dict[str, dict[str, float]] = {seat: {} for seat in agents}
+        self.play = next((agent.play for agent in agents.values()), None) or Play()
+        """What its seats share; an episode within this one, with the same seats, shares it too."""
 
     @property
     def agent(self) -> Agent:
         """The only seat; ValueError when there are several."""
         (only,) = self.agents.values()
         return only
+
+    def playing(self) -> AbstractContextManager[None, bool]:
+        """`with episode.playing(): ...`: what follows the block runs after a limit, too; then the episode is judged.
+
+        A limit of any kind, the time included, ends the block in silence; there is no further turn then. A failure or a
+        cancellation goes through, and the episode has no score. Code after the block is not cancelled when the time is
+        up; it has `play.closing_seconds` then.
+        """
+        return self.play.block(lambda: self._interruption)
+
+    @property
+    def _interruption(self) -> WanderlustError | None:
+        """What kept the latest turn of a seat from happening, a failure before a limit."""
+        met = [agent.interruption for agent in self.agents.values() if agent.interruption is not None]
+        return next((one for one in met if isinstance(one, Failure)), met[0] if met else None)
+
+    def ending(self, error: WanderlustError | None) -> WanderlustError | None:
+        """What ended it, where its environment has raised `error`, or nothing; None for an ordinary end.
+
+        Code may catch or wrap what a seat met, or go on without an answer; none of that may become the model's score.
+        """
+        met = self._interruption
+        if isinstance(met, Failure) or not self.play.cut:
+            return met or error
+        return error or self.play.stop
 
     def rng(self, *key: object) -> Random:
         """A fresh generator for this task, seed and `key`: equal keys give equal draws, in any order."""
@@ -233,9 +262,10 @@ class StepEnvironment(Environment):
         """Drive the game with the seat's actions until it is done."""
         game = self.start(episode.task, episode.rng())
         step = game.reset()
-        while not step.done:
-            step = game.step(await episode.agent.act(*step.observation))
-            episode.reward("env", step.reward)
+        with episode.playing():
+            while not step.done:
+                step = game.step(await episode.agent.act(*step.observation))
+                episode.reward("env", step.reward)
         episode.state.update(step.info)
 
 
@@ -301,15 +331,16 @@ class MultiTurnEnvironment(SingleTurnEnvironment):
         await self.converse(episode, ())
 
     async def converse(self, episode: Episode, tools: Sequence[Tool]) -> None:
-        """The loop itself, with tools for the model to call."""
+        """The loop itself, with tools for the model to call. A limit ends it; code that follows it runs."""
         observation = list(episode.task.prompt)
         new: Sequence[Message] | None = observation
-        if observation and observation[-1].role == "assistant":
-            new = await self._reply(observation[-1], observation, episode=episode, tools=tools)
-            new = None if new is None else [*observation, *new]
-        while new is not None:
-            answer = await episode.agent.act(*new, tools=tools)
-            new = await self._reply(answer, episode.agent.messages, episode=episode, tools=tools)
+        with episode.playing():
+            if observation and observation[-1].role == "assistant":
+                new = await self._reply(observation[-1], observation, episode=episode, tools=tools)
+                new = None if new is None else [*observation, *new]
+            while new is not None:
+                answer = await episode.agent.act(*new, tools=tools)
+                new = await self._reply(answer, episode.agent.messages, episode=episode, tools=tools)
 
     async def _reply(
         self, answer: Message, messages: Sequence[Message], *, episode: Episode, tools: Sequence[Tool]

@@ -152,6 +152,16 @@ class PolicyRefused(PolicyFailure):
     """A server refuses every request (a wrong key, an unknown model): ends the run, which keeps what has finished."""
 
 
+BLOCKED = "blocked: "
+"""Beginning of a failure's `refusal` where a provider's filter blocked one conversation; it says nothing of others."""
+
+
+def answer_blocked(reason: str, *, what: str = "answer") -> PolicyFailure:
+    """The failure where a provider's filter, and not the model, kept a prompt or an answer back."""
+    why = one_line(reason)
+    return PolicyFailure(f"the provider blocked the {what}: {why}", refusal=BLOCKED + why)
+
+
 class EnvironmentFailure(Failure):
     """The environment's own code raised."""
 

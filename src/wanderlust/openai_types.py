@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, UsageError, one_line
+from wanderlust.errors import PolicyFailure, UsageError, answer_blocked, one_line
 from wanderlust.types import (
     IMAGE_MARK,
     AnswerDetails,
@@ -41,14 +41,31 @@ class _Call(msgspec.Struct):
     extra_content: Any = None
 
 
+class _AnswerPart(msgspec.Struct):
+    text: str | None = None
+    refusal: str | None = None
+    thinking: str | list[_AnswerPart] | None = None
+
+    def thoughts(self) -> str:
+        """What was thought, which is parts again in some APIs."""
+        nested = self.thinking or ""
+        return nested if isinstance(nested, str) else "".join(part.text or "" for part in nested)
+
+
 class _Message(msgspec.Struct):
-    content: str | None = None
+    content: str | list[_AnswerPart] | None = None
+    refusal: str | None = None
     tool_calls: list[_Call] | None = None
     reasoning_content: Any = None
     reasoning: Any = None
     reasoning_details: Any = None
     thinking_blocks: Any = None
     extra_content: Any = None
+
+    def parts(self) -> list[_AnswerPart]:
+        """The content as parts, a refusal among them."""
+        content = [_AnswerPart(text=self.content)] if isinstance(self.content, str) else self.content or []
+        return [*content, _AnswerPart(refusal=self.refusal)] if self.refusal else content
 
 
 class _Choice(msgspec.Struct):
@@ -117,7 +134,8 @@ def parse_chat_completion(body: bytes, *, details: bool = False) -> Completion:
     """Parse the first choice of a chat completion; with `details`, log-probabilities are kept as text.
 
     Raises PolicyFailure of one line when the body is no JSON, has another shape or is empty: an empty answer counts as
-    the model's only where the server reports sampled tokens.
+    the model's only where the server reports sampled tokens. A refusal is an answer with its text and the finish
+    `refusal`; what the server's filter kept back is a PolicyFailure that says so.
     """
     try:
         answer = _decode_answer(body)
@@ -132,22 +150,30 @@ def parse_chat_completion(body: bytes, *, details: bool = False) -> Completion:
         arguments = raw if isinstance(raw, str) else json.dumps(raw)
         extra = _extra_fields(call, ("extra_content",))
         calls += (ToolCall(id=call.id or f"call_{n}", name=call.function.name, arguments=arguments, extra=extra),)
-    reasoning = next((r for r in (message.reasoning_content, message.reasoning) if r and isinstance(r, str)), None)
+    parts = message.parts()
+    content, refusal = "".join(part.text or "" for part in parts), "".join(part.refusal or "" for part in parts)
+    thoughts = "".join(part.thoughts() for part in parts)
+    told = (message.reasoning_content, message.reasoning, thoughts)
+    reasoning = next((r for r in told if r and isinstance(r, str)), None)
     names = RETURNED_FIELDS if message.reasoning_content or not reasoning else ("reasoning", *RETURNED_FIELDS)
     usage = parse_usage(answer.usage or {})
-    if not (message.content or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
+    if finish == CONTENT_FILTER:
+        raise answer_blocked(CONTENT_FILTER)
+    if not (content or refusal or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
         raise PolicyFailure("a chat completion with neither content nor tool calls")
     return Completion(
         message=Message(
-            "assistant", message.content or "", calls, reasoning=reasoning, extra=_extra_fields(message, names)
+            "assistant", content + refusal, calls, reasoning=reasoning, extra=_extra_fields(message, names)
         ),
-        finish=finish or ("tool_calls" if calls else "stop"),
+        finish="refusal" if refusal and not calls else finish or ("tool_calls" if calls else "stop"),
         usage=usage,
         tokens=answer.tokens(),
         details=answer.details() if details else None,
     )
 
 
+CONTENT_FILTER = "content_filter"
+"""Finish of an answer that the server's filter kept back, and code of an error where it did so with the prompt."""
 RETURNED_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
 """Fields of an answer that servers want back unchanged in the requests that follow: signatures of what was thought."""
 
@@ -268,6 +294,7 @@ class ContentPart(msgspec.Struct):
 
     type: str
     text: str | None = None
+    refusal: str | None = None
     image_url: str | dict[str, Any] | None = None
     """In chat completions an object with the URL, in responses the URL itself."""
 
@@ -288,6 +315,7 @@ class _ClientCall(msgspec.Struct):
 class _ClientMessage(msgspec.Struct):
     role: str
     content: MessageContent = None
+    refusal: str | None = None
     tool_calls: list[_ClientCall] | None = None
     tool_call_id: str | None = None
 
@@ -308,6 +336,7 @@ def message_from_wire(wire: Mapping[str, Any]) -> Message:
     message = parse_request(wire, _ClientMessage, "a message")
     calls = [ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in message.tool_calls or ()]
     content, images = read_content(message.content)
+    content += message.refusal or ""
     return Message(parse_role(message.role), content, tuple(calls), message.tool_call_id, images=images)
 
 
@@ -330,7 +359,7 @@ def _read_part(part: ContentPart) -> str | Image:
     if part.type in _TEXTS:
         return part.text or ""
     if part.type == "refusal":
-        return ""
+        return part.refusal or ""
     if part.type not in _IMAGES:
         raise UsageError(f"a message part of type {one_line(part.type)!r}; only text and images are understood")
     return Image(part.image_url.get("url") if isinstance(part.image_url, Mapping) else part.image_url)

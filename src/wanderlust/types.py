@@ -152,7 +152,8 @@ class Completion:
 
     message: Message
     finish: str = "stop"
-    """`stop`, `length` or `tool_calls`, as chat endpoints name them."""
+    """`stop`, `length` or `tool_calls`, as chat endpoints name them; `refusal` where the API says that the model
+    declined. A refusal is an answer like any other, and is scored."""
     tokens: Tokens | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
     details: AnswerDetails | None = None

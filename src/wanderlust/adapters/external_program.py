@@ -31,6 +31,7 @@ from wanderlust.tools.sandbox.base import (
     NOT_EXECUTABLE_STATUS,
     NOT_FOUND_STATUS,
     NotIsolatedWarning,
+    ReachedLimit,
     Sandbox,
     run_bounded,
 )
@@ -39,6 +40,8 @@ from wanderlust.types import Task
 
 PROGRAM_GRACE_SECONDS = 5.0
 """Wall-clock seconds for a program to end by itself after a limit or a failure has ended its episode."""
+_REACHED: Mapping[ReachedLimit, str] = {"": "", "time": "program_seconds", "output": "program_output"}
+"""The stop reason of a program by the limit of the sandbox that it reached."""
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 ProgramCommand = Sequence[str] | Callable[[Task], Sequence[str]]
@@ -71,8 +74,9 @@ class Program(Environment):
 
     A program that cannot start (ProgramNotStarted), exits with another code than 0 (ProgramCrashed) or never asks the
     model (ProgramSilent) is a failure that quotes its last line and has no score. One that takes too long is truncated
-    (`program_seconds`), and one that floods its output in a sandbox is too (`program_output`). A failure of the policy
-    or a limit sets the status of the rollout, whatever the program does next. Its children die with it.
+    (`program_seconds`), and one that floods its output in a sandbox is too (`program_output`); what it has left by then
+    is judged. A failure of the policy or a limit sets the status of the rollout, whatever the program does next. Its
+    children die with it.
 
     `episode.state` has `program`, its ProgramExit, and in a sandbox `door`, the requests that came and were refused,
     and `egress`, the servers that it reached and that it was refused; `isolated` is false where the sandbox is not.
@@ -115,20 +119,20 @@ class Program(Environment):
         front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
             ended = await self._run_here(episode, front, folder)
-            if self._finished(episode, ended, front):
+            if self._finished(episode, ended):
                 await self.judge(episode, ended, folder)
 
     async def run_in(self, episode: Episode, sandbox: Sandbox) -> ProgramExit | None:
         """Play by the program in a sandbox that is open, for environments that fill and judge it themselves.
 
-        Returns the program's end, or None where a failure of the policy ends the episode. Raises StopEpisode and the
+        Returns the program's end, after a limit too, or None where a failure of the policy ends the episode. Raises the
         failures that the class lists.
         """
         if not sandbox.isolated:
             episode.state["isolated"] = False
         front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
         ended = await self._run_in_sandbox(episode, front, box=self.sandbox or Box(), sandbox=sandbox)
-        return ended if self._finished(episode, ended, front) else None
+        return ended if self._finished(episode, ended) else None
 
     async def prepare(self, episode: Episode, sandbox: Sandbox) -> None:
         """Fill the sandbox's folder before the program starts; by default it is empty."""
@@ -154,8 +158,9 @@ class Program(Environment):
             with self._warning_of_neighbours():
                 async with run_program(self._argv(episode.task), _task_line(episode.task), variables) as program:
                     ending = asyncio.create_task(program.process.wait())
-                    if not await _await_end(ending, front, seconds=self.seconds):
-                        raise StopEpisode("program_seconds")
+                    with episode.playing():
+                        in_time = await _await_end(ending, front, seconds=self.seconds)
+                        _end_play(episode, "" if in_time else "program_seconds")
                     code = await program.end()
         return ProgramExit(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
 
@@ -172,9 +177,12 @@ class Program(Environment):
             line, output = _task_line(episode.task), sandbox.bounds.output
             ending = asyncio.create_task(run_bounded(child, stdin=line, seconds=self.seconds, output=output))
             try:
-                await _await_end(ending, front, seconds=None)
+                with episode.playing():
+                    await _await_end(ending, front, seconds=None)
                 child.kill()
                 result = await ending
+                with episode.playing():
+                    _end_play(episode, _REACHED[result.reached_limit])
             finally:
                 ending.cancel()
                 episode.state["door"] = door.record
@@ -184,23 +192,21 @@ class Program(Environment):
         code = 128 - result.code if 128 < result.code < 128 + signal.NSIG else result.code
         ended = ProgramExit(exit=code, stdout=stdout, stderr=stderr)
         episode.state["program"] = asdict(ended)
-        if result.reached_limit and not front.episode_over.is_set():
-            raise StopEpisode("program_seconds" if result.reached_limit == "time" else "program_output")
         if result.code in (NOT_EXECUTABLE_STATUS, NOT_FOUND_STATUS) and not _turns(episode):
             raise ProgramNotStarted(f"cannot start {self._name(episode.task)}{_last(ended)}")
         return ended
 
-    def _finished(self, episode: Episode, ended: ProgramExit, front: AgentAPI) -> bool:
+    def _finished(self, episode: Episode, ended: ProgramExit) -> bool:
         """Record the program's end; whether there is something to judge."""
         episode.state["program"] = asdict(ended)
         if any(isinstance(agent.interruption, Failure) for agent in episode.agents.values()):
             return False  # it ends the episode, and says more than the exit code of a program that got no answer
         name = self._name(episode.task)
-        if ended.exit and not front.episode_over.is_set():
+        if ended.exit and not episode.play.cut:
             code = ended.exit
             why = f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
             raise ProgramCrashed(f"{name} {why}{_last(ended)}")
-        if not _turns(episode):
+        if not _turns(episode) and not episode.play.cut:
             raise ProgramSilent(f"{name} ended without asking the model once{_last(ended)}")
         return True
 
@@ -221,6 +227,13 @@ class Program(Environment):
             yield
         finally:
             self._unisolated -= 1
+
+
+def _end_play(episode: Episode, reason: str) -> None:
+    """Raise the limit that ended the program: one that a seat met, or the program's own of this name."""
+    met = episode.ending(None) or (StopEpisode(reason) if reason else None)
+    if isinstance(met, StopEpisode):
+        raise met
 
 
 async def _await_end(ending: asyncio.Task[Any], front: AgentAPI, *, seconds: float | None) -> bool:

@@ -51,7 +51,9 @@ class ArtefactAnswers(SingleTurnEnvironment):
         """One answer, checked; what the validator says of a statement is kept."""
         episode.state.update(verdict=None, findings={}, artefact=None)
         statement = Statement(**episode.task.info["statement"])
-        content = (await episode.agent.act(*episode.task.prompt)).content
+        content = ""
+        with episode.playing():
+            content = (await episode.agent.act(*episode.task.prompt)).content
         artefact = self.read_artefact(content)
         verdict = await asyncio.to_thread(self.checker.check, statement, artefact)
         key = repr(sorted(asdict(statement).items()))

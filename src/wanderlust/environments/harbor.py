@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wanderlust.environment import Episode, Limits
-from wanderlust.errors import EnvironmentFailure, StopEpisode, UsageError, one_line
+from wanderlust.errors import EnvironmentFailure, UsageError, one_line
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.harbor import (
@@ -120,17 +120,11 @@ class Harbor(ToolEnvironment):
         place = await self._open(task, plan, bounds)
         try:
             await (self._lay_out(place.sandbox, plan) if plan else make_folders(place, task))
-            try:
-                async with asyncio.timeout(task.agent_seconds):
-                    sources: list[ToolSource] = [_Shell(place).bash]
-                    async with open_toolsets(sources, episode) as tools:
-                        await self.converse(episode, tools)
-            except TimeoutError as error:
-                episode.state["harbor_reward"] = await verify_task(place, task)
-                raise StopEpisode("agent_seconds") from error
-            except StopEpisode:
-                episode.state["harbor_reward"] = await verify_task(place, task)
-                raise
+            episode.play.closing_seconds += task.verifier_seconds
+            with episode.play.limited(task.agent_seconds, "agent_seconds"):
+                sources: list[ToolSource] = [_Shell(place).bash]
+                async with open_toolsets(sources, episode) as tools:
+                    await self.converse(episode, tools)
             episode.state["harbor_reward"] = await verify_task(place, task)
         finally:
             await place.sandbox.close()

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from wanderlust.environment import Episode, Limits
-from wanderlust.errors import EnvironmentFailure, StopEpisode, UsageError, boundary
+from wanderlust.errors import EnvironmentFailure, UsageError, boundary
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import RewardResult, Rubric
 from wanderlust.tasks.repository.package import SourcePackage, read_package
@@ -34,7 +34,7 @@ from wanderlust.tasks.repository.task_file import (
     load_record,
     load_repository_tasks,
 )
-from wanderlust.tasks.repository.verdict import Verdict, collect_changes, judge_modules
+from wanderlust.tasks.repository.verdict import Verdict, collect_changes, judge_modules, judge_seconds
 from wanderlust.tools.function import ToolSource, open_toolsets
 from wanderlust.tools.sandbox import BranchedSandbox, BranchTools, Sandbox, SandboxTools
 from wanderlust.tools.sandbox.box import Box
@@ -297,6 +297,7 @@ class Repository(ToolEnvironment):
         """
         task = repository_task(episode.task)
         package, record = self.package(task.package), self.record(task.package)
+        episode.play.closing_seconds += 2 * judge_seconds(record.suite_seconds)
         async with self.pristine.using(package, record) as base, AsyncExitStack() as closing:
             sandbox = await base.fork("working")
             closing.push_async_callback(sandbox.close)
@@ -304,11 +305,8 @@ class Repository(ToolEnvironment):
             if self.branches:  # of a fork, so that `undo` never goes back to before the fault
                 sandbox = BranchedSandbox(await sandbox.fork())
                 closing.push_async_callback(sandbox.close)
-            try:
+            with episode.playing():
                 await work(sandbox, package)
-            except StopEpisode:
-                episode.state["verdict"] = await self.judge(base, task, sandbox)
-                raise
             episode.state["verdict"] = await self.judge(base, task, sandbox)
 
     async def _lay_out(self, sandbox: Sandbox, package: SourcePackage, task: RepositoryTask) -> None:

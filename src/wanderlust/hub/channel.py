@@ -155,6 +155,10 @@ class Channel:
                 self.loop.remove_writer(self._out)
             self.loop = None
 
+    def ending_time(self) -> asyncio.Timeout:
+        """The time that an episode has to close after a limit has ended its play."""
+        return asyncio.timeout(CANCEL_SECONDS)
+
     def check(self) -> None:
         """Give up a process that did not confirm the end of an episode in time."""
         if self._cancelled and self.fault is None:

@@ -55,6 +55,7 @@ from wanderlust.hub.wire import (
     wire_number,
 )
 from wanderlust.limits import Limits
+from wanderlust.play import Play
 from wanderlust.runner.engine import finite_score
 from wanderlust.tasks.registry import make_environment
 from wanderlust.types import Completion, Group, GroupRubric, Message, Policy, Rollout, Score, Task, Tool
@@ -75,7 +76,8 @@ class _Play:
         self.rewards = list[tuple[str, Number, str]]()
         self.waiting = dict[int, asyncio.Future[Answer]]()
         self._acts, self._tools = 0, ()  # type: int, Sequence[Tool]
-        seats = {seat: _Seat(self, seat, key=start.keys[seat], limits=start.limits) for seat in env.seats}
+        limits, common = start.limits, Play()
+        seats = {seat: _Seat(self, seat, key=start.keys[seat], limits=limits, play=common) for seat in env.seats}
         self.episode = _Paid(self, server.own_task(start.task), seats, seed=start.seed)
 
     async def ask(self, seat: str, tools: Sequence[Tool]) -> Completion:
@@ -119,16 +121,18 @@ class _Play:
 
     async def play(self, env: Environment) -> None:
         """Run the environment's loop, and say how it ended."""
-        fault = None
+        fault, met = None, None  # type: Fault | None, WanderlustError | None
         try:
-            with boundary(EnvironmentFailure):
+            with self.episode.play.limited(None), boundary(EnvironmentFailure):
                 await env.run(self.episode)
         except SystemExit as leaving:
             fault = Fault(kind="EnvironmentFailure", text=f"it called sys.exit({leaving.code!r})")
         except asyncio.CancelledError:
             fault = Fault(kind="StopEpisode", text="cancelled")
         except WanderlustError as error:
-            fault = Fault.of(error)
+            met = error
+        if fault is None and (end := self.episode.ending(met)) is not None:
+            fault = Fault.of(end)
         state = self.episode.state
         self.server.send_ended(Ended(number=self.number, state=state, rewards=self.take_rewards(), fault=fault))
 
@@ -149,8 +153,8 @@ class _Paid(Episode):
 class _Seat(Agent):
     """A seat whose policy is on the other side, which holds the limits and records the turns as well."""
 
-    def __init__(self, play: _Play, seat: str, *, key: str, limits: Limits):
-        super().__init__(_Elsewhere(play, seat), key=key, seat=seat, limits=limits)
+    def __init__(self, elsewhere: _Play, seat: str, *, key: str, limits: Limits, play: Play):
+        super().__init__(_Elsewhere(elsewhere, seat), key=key, seat=seat, limits=limits, play=play)
         self._back: int | None = None
 
     def _reached_limit(self, place: Any) -> str:
@@ -233,15 +237,18 @@ class Server:
 
     def _take(self, request: AnyRequest) -> None:
         if isinstance(request, Answer):
-            play = self._plays.get(request.number)
-            future = play[0].waiting.get(request.act) if play else None
+            asking, _ = self._plays.get(request.number, (None, None))
+            future = asking.waiting.get(request.act) if asking is not None else None
             if future is not None and not future.done():
                 future.set_result(request)
         elif isinstance(request, Start):
             self._start(request)
         elif isinstance(request, Cancel):
-            if request.number in self._plays:
-                self._plays[request.number][1].cancel()
+            play, task = self._plays.get(request.number, (None, None))
+            if play is not None and request.limit:
+                play.episode.play.end(StopEpisode(request.limit))
+            elif task is not None:
+                task.cancel()
         else:
             task = asyncio.create_task(self._answer(request))
             self._small.add(task)

@@ -21,12 +21,13 @@ from typing import Any, TypeVar
 
 from wanderlust.environment import Environment, Episode, Revision
 from wanderlust.errors import EnvironmentFailure, RubricFailure, UsageError, WanderlustError, one_line
-from wanderlust.hub.channel import Channel, ChannelPool
+from wanderlust.hub.channel import Channel, ChannelPool, Inbox
 from wanderlust.hub.launch import Source, describe
 from wanderlust.hub.wire import (
     Act,
     Answer,
     AnyReply,
+    Cancel,
     Complete,
     Ended,
     Extract,
@@ -151,18 +152,24 @@ class IsolatedEnvironment(Environment):
         async with self._pool.attached() as channel:
             number, inbox = channel.open()
             self._know(episode.state, channel, number)
-            seats, over = episode.agents, False
+            seats = episode.agents
             limits = next(iter(seats.values())).limits
             keys = {seat: agent.key for seat, agent in seats.items()}
             play = _Play(self, episode, channel=channel, number=number)
             try:
                 channel.send(Start(number=number, task=episode.task, seed=episode.seed, keys=keys, limits=limits))
-                while not over:
-                    over = play.take(await channel.next(inbox))
+                with episode.playing():
+                    await play.take_all(inbox)
+                if not play.over and episode.play.stop is not None:  # a time limit, between two turns
+                    channel.send(Cancel(number=number, limit=episode.play.stop.reason))
+                    with suppress(TimeoutError):  # a process that hangs is given up like one that was cancelled
+                        async with channel.ending_time():
+                            await play.take_all(inbox)
             finally:
-                channel.forget(number, cancel=not over)
+                channel.forget(number, cancel=not play.over)
                 await play.end()
         if play.fault is not None:
+            episode.play.cut = True  # the other side has told its own errors from what a seat met
             raise play.fault.error()
 
     def _know(self, state: Mapping[str, Any], channel: Channel, number: int) -> None:
@@ -206,7 +213,13 @@ class _Play:
     def __init__(self, env: IsolatedEnvironment, episode: Episode, *, channel: Channel, number: int):
         self._env, self._channel, self._number, self._episode = env, channel, number, episode
         self._acts, self._tools, self._refused = set[asyncio.Task[None]](), list[ShownTool](), 0
+        self.over = False
         self.fault: Fault | None = None
+
+    async def take_all(self, inbox: Inbox) -> None:
+        """Take what the other side says until the end."""
+        while not self.over:
+            self.over = self.take(await self._channel.next(inbox))
 
     def take(self, reply: AnyReply) -> bool:
         """Take what the other side says; True when that was the end."""

@@ -119,6 +119,9 @@ class Answer(Request, frozen=True, tag="answer"):
 class Cancel(Request, frozen=True, tag="cancel"):
     """End the episode. Answered by Ended, unless that is under way."""
 
+    limit: str = ""
+    """The limit that ends the play, which the environment then closes as usual; empty to cancel it."""
+
 
 class Judge(Request, frozen=True, tag="judge"):
     """Score seats of rollouts: one for `score`, siblings for `compare`. Answered by Scores."""

@@ -52,10 +52,11 @@ class _Answer(msgspec.Struct):
     content: list[dict[str, Any]]
     stop_reason: str | None = None
     stop_sequence: str | None = None
+    stop_details: dict[str, Any] | None = None
     usage: _Usage = msgspec.field(default_factory=_Usage)
 
 
-_FINISHES = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter"}
+_FINISHES = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal"}
 _answers, _blocks = msgspec.json.Decoder(_Answer), list[_Block]
 
 
@@ -104,7 +105,7 @@ class AnthropicMessages(NativeEndpoint):
         }
 
     def read(self, body: bytes) -> Completion:
-        """As `NativeEndpoint`. An answer that the provider withheld is a PolicyFailure with the refusal `refusal`."""
+        """As `NativeEndpoint`. A refusal without a text has the explanation as its text, where there is one."""
         try:
             answer = _answers.decode(body)
             blocks = msgspec.convert(answer.content, _blocks)
@@ -120,8 +121,8 @@ class AnthropicMessages(NativeEndpoint):
         usage = answer.usage.counts()
         if not (text or calls or thoughts):
             if answer.stop_reason == "refusal":
-                raise PolicyFailure("the provider withheld its answer: refusal", refusal="refusal")
-            if not usage["completion_tokens"]:
+                text = str((answer.stop_details or {}).get("explanation") or "")
+            elif not usage["completion_tokens"]:
                 raise PolicyFailure("a message without content")
         plain = all(block.type in ("text", "tool_use") for block in blocks)
         extra = None if plain else msgspec.json.encode({ANSWER_BLOCKS: answer.content}).decode()

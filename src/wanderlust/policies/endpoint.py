@@ -260,7 +260,7 @@ def parse_http_answer(
     start = answer[:1000].decode(errors="replace")
     if status != 200:
         refusal = parse_refusal(status, answer)
-        if refusal.context_full or (status not in _TRANSIENT and status < 500):
+        if refusal.context_full or refusal.used_up or (status not in _TRANSIENT and status < 500):
             return refusal
         retry_after = headers.get("Retry-After", "")
         # Some servers name a date: comparing that with our clock would trust both clocks.

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, one_line
+from wanderlust.errors import PolicyFailure, answer_blocked, one_line
 from wanderlust.openai_types import content_parts
 from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
@@ -108,7 +108,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 _BLOCKED = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY"})
-"""Finish reasons of answers that the provider withheld."""
+"""Finish reasons of answers that the provider's filter kept back, wholly or from some point on."""
 _answers = msgspec.json.Decoder(_Answer)
 
 
@@ -169,8 +169,9 @@ class GeminiContent(NativeEndpoint):
             raise PolicyFailure(f"not an answer of generateContent: {error}") from error
         feedback, reason = answer.prompt_feedback, first.finish_reason or ""
         if feedback is not None and feedback.block_reason and not raw:
-            why = one_line(feedback.block_reason)
-            raise PolicyFailure(f"the provider blocked the prompt: {why}", refusal=f"blocked: {why}")
+            raise answer_blocked(feedback.block_reason, what="prompt")
+        if reason in _BLOCKED:
+            raise answer_blocked(reason)
         spoken = [part for part in parts if part.text is not None and not part.thought]
         thoughts = "".join(part.text or "" for part in parts if part.thought)
         calls = tuple(
@@ -183,14 +184,11 @@ class GeminiContent(NativeEndpoint):
             if part.function_call is not None
         )
         text, usage = "".join(part.text or "" for part in spoken), answer.usage_metadata.counts()
-        if not (text or calls or thoughts):
-            if reason in _BLOCKED:
-                raise PolicyFailure(f"the provider withheld its answer: {reason}", refusal=f"blocked: {reason}")
-            if not usage["completion_tokens"]:
-                raise PolicyFailure(f"an answer without content ({one_line(reason) or 'and without a reason'})")
+        if not (text or calls or thoughts or usage["completion_tokens"]):
+            raise PolicyFailure(f"an answer without content ({one_line(reason) or 'and without a reason'})")
         plain = all(set(part) == {"text"} for part in raw)
         extra = None if plain else msgspec.json.encode({ANSWER_PARTS: raw}).decode()
-        finish = {"MAX_TOKENS": "length"}.get(reason, "content_filter" if reason in _BLOCKED else "stop")
+        finish = {"MAX_TOKENS": "length"}.get(reason, "stop")
         return Completion(
             message=Message("assistant", text, calls, reasoning=thoughts or None, extra=extra),
             finish="tool_calls" if calls else finish,

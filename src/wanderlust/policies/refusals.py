@@ -14,12 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wanderlust.errors import PolicyFailure
+from wanderlust.errors import BLOCKED, PolicyFailure
 
 CONTEXT_STATUSES = frozenset({400, 413, 422, 500, 502, 503})
 """Statuses with which servers refuse a conversation that is too long."""
 CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
 """Values of an error's `code` or `type` that say so."""
+BLOCK_CODES = frozenset({"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"})
+"""Values of an error's `code` or `type` where a filter blocked the prompt."""
+QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+"""Values that say that nothing is left to pay with: waiting is no use, whatever the status."""
 MAX_ERROR_CHARS = 400
 """Characters of an error's text that are searched: what follows may be the conversation itself, repeated."""
 _CONTEXT_TEXT = re.compile(
@@ -73,6 +77,11 @@ class Refusal:
         return max(int(context[1]) - int(prompt[1]), 0) if context and prompt else 0
 
     @property
+    def used_up(self) -> bool:
+        """Whether the account has nothing left to pay with."""
+        return bool(self.codes & QUOTA_CODES)
+
+    @property
     def name(self) -> str:
         """The label, or the status as text: refusals with the same one count as equal."""
         return self.label or f"HTTP {self.status}"
@@ -90,7 +99,8 @@ def parse_refusal(status: int, body: bytes) -> Refusal:
         return Refusal(status=status, text=error if isinstance(error, str) else start)
     text = next((error[name] for name in ("message", "detail", "error") if isinstance(error.get(name), str)), start)
     codes = frozenset(str(error[name]) for name in ("code", "type") if error.get(name) is not None)
-    return Refusal(status=status, text=text, codes=codes)
+    blocked = min(codes & BLOCK_CODES, default="")
+    return Refusal(status=status, text=text, codes=codes, label=BLOCKED + blocked if blocked else "")
 
 
 MAX_REFUSALS = 5

@@ -253,11 +253,11 @@ class JudgeClient:
             if not isinstance(value, ParseError):
                 self.cache.put(key, JudgeResponse(answer=answer, usage=done.usage), model=self.model)
                 return ParsedAnswer(value=value, answer=answer, usage=spent)
-            reason, refused = value.reason, done.finish == "content_filter" or bool(_REFUSAL.match(answer))
+            reason, refused = value.reason, done.finish == "refusal" or bool(_REFUSAL.match(answer))
             again = user(f"That is no {self.what}: {reason}. Answer again, with {self.form} and nothing else.")
             talk += [assistant(answer[:MAX_MODEL_ANSWER_CHARS]), again]
         if refused:
-            raise JudgeRefusal(f"no {self.what}: the model declined: {one_line(answer) or 'a content filter'}")
+            raise JudgeRefusal(f"no {self.what}: the model declined: {one_line(answer) or 'without a word'}")
         raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {reason}")
 
     def _read(self, answer: str, messages: Sequence[Message], parse: Callable[[str], T | ParseError]) -> T | ParseError:

@@ -28,6 +28,7 @@ from wanderlust.errors import (
     one_line,
 )
 from wanderlust.limits import Spending
+from wanderlust.play import Play
 from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task
@@ -105,7 +106,7 @@ class RolloutSettings:
         limits, spending = self.effective_limits, self.spending.of_episode()
         frozen = self.env.frozen_seats
         named = {**named, **frozen}
-        make = partial(Agent, limits=limits, spending=spending)
+        make = partial(Agent, limits=limits, spending=spending, play=Play())
         agents = {s: make(named[s], key=key, seat=s, trainable=s not in frozen) for s, key in keys.items()}
         episode, started = Episode(job.task, agents, job.seed), time.monotonic()
         trajectories = [agent.trajectory for agent in agents.values()]
@@ -114,17 +115,12 @@ class RolloutSettings:
         )
         with self._track_activity(job.task):
             try:
-                async with asyncio.timeout(self.effective_limits.timeout) as clock:
+                with episode.play.limited(limits.timeout):
                     await self._run_environment(episode)
             except StopEpisode as stop:
                 result.status, result.stop_reason = Status.TRUNCATED, stop.reason
             except Failure as failure:
-                if clock.expired():
-                    result.status, result.stop_reason = Status.TRUNCATED, "timeout"
-                else:
-                    _fail(result, failure)
-            except TimeoutError:
-                result.status, result.stop_reason = Status.TRUNCATED, "timeout"
+                _fail(result, failure)
             except WanderlustError as error:  # raised inside the environment
                 _fail(result, EnvironmentFailure(str(error)))
             finally:
@@ -136,19 +132,17 @@ class RolloutSettings:
         return result
 
     async def _run_environment(self, episode: Episode) -> None:
-        """Play the episode; raise the interruption of a seat again where the environment swallowed or replaced it.
-
-        An agent's own code may catch or wrap it, or go on without an answer; none of that may become the model's score.
-        """
+        """Play the episode; raise what ended it, where that was no ordinary end."""
+        error: WanderlustError | None = None
         try:
             with boundary(EnvironmentFailure):
                 await self.env.run(episode)
         except SystemExit as leaving:  # as a parser of command lines does; the others go on
             raise EnvironmentFailure(f"it called sys.exit({leaving.code!r})") from leaving
-        except WanderlustError as error:
-            _raise_interruption(episode, error)
-            raise
-        _raise_interruption(episode, None)
+        except WanderlustError as raised:
+            error = raised
+        if (end := episode.ending(error)) is not None:
+            raise end from (error if end is not error else error.__cause__)
 
     async def run_with_retries(self, job: RolloutJob) -> Rollout:
         """Like `run`, but transient failures are tried again `retries` times."""
@@ -220,12 +214,6 @@ def finite_score(score: Score) -> Score:
             if not isinstance(value, int | float) or not isfinite(value):
                 raise RubricFailure(f"{name} is {one_line(repr(value))}, which is no finite number")
     return score
-
-
-def _raise_interruption(episode: Episode, error: WanderlustError | None) -> None:
-    for agent in episode.agents.values():
-        if agent.interruption is not None and agent.interruption is not error:
-            raise agent.interruption from error
 
 
 def unscore(result: Rollout, failure: Failure) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from wanderlust.errors import PolicyRefused
+from wanderlust.errors import BLOCKED, PolicyRefused
 from wanderlust.policies.base import API_KEY_VARIABLE
 from wanderlust.policies.refusals import MAX_REFUSALS
 from wanderlust.types import Rollout, Status
@@ -14,6 +14,7 @@ KEY_ADVICE = f"check the key: {API_KEY_VARIABLE}, or the variable that --api-key
 ADVICE = {
     "HTTP 401": KEY_ADVICE,
     "HTTP 403": KEY_ADVICE,
+    "HTTP 429": "the account has nothing left to pay with: add credit, or use another key",
     "HTTP 404": "check the URL and the model's name (--model)",
 }
 """What to do, by refusal."""
@@ -26,7 +27,8 @@ class RefusalGuard:
 
     After MAX_REFUSALS equal ones in a row, while no rollout has succeeded, no further one starts. When those under way
     have ended without a success, that is a PolicyRefused; one success, and the guard lets everything pass for good.
-    Failures that may pass by themselves (429, 5xx, a lost connection) do not count.
+    Failures that may pass by themselves (429, 5xx, a lost connection) do not count. A block by a provider's filter is
+    the server's answer to one conversation, and so counts as a success.
     """
 
     succeeded: bool = False
@@ -50,7 +52,7 @@ class RefusalGuard:
         self.live -= 1
         if rollout is None:
             pass
-        elif rollout.status is not Status.ERROR:
+        elif rollout.status is not Status.ERROR or rollout.refusal.startswith(BLOCKED):
             self.succeeded = True
         elif rollout.refusal:
             if self.first is None or self.first.refusal != rollout.refusal:

@@ -253,7 +253,7 @@ def _read_block(block: _Block) -> str | Image:
     raise UsageError(f"a block of type {one_line(block.type)!r} where text or an image is understood")
 
 
-_STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+_STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "refusal": "refusal"}
 
 
 def render_blocks(turn: Turn, *, thinking: bool) -> Iterator[JsonObject]:

@@ -28,7 +28,7 @@ from wanderlust.serving.dialect import (
 from wanderlust.serving.http_response import error_data
 from wanderlust.types import AnswerOptions, TokenLogprob, Turn
 
-_FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter"})
+_FINISHES = frozenset({"stop", "length", "tool_calls"})
 UNHONOURED_OPTIONS: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("functions", "function_call", "logit_bias"), ((), {}, [])),
     "modalities": (["text"],),

@@ -328,7 +328,7 @@ def _tools(given: Any) -> Iterator[DeclaredTool]:
                 raise UsageError(f"a tool of type {one_line(name)!r}; only functionDeclarations are understood")
 
 
-_FINISHES = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_FINISHES = {"length": "MAX_TOKENS"}
 
 
 def render_candidate(turn: Turn, index: int, *, sent: str = "") -> JsonObject:

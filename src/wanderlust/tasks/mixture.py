@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -10,7 +9,7 @@ from random import Random
 from typing import Any
 
 from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.errors import StopEpisode, UsageError
+from wanderlust.errors import UsageError
 from wanderlust.types import Rollout, Score, Task, Trajectory
 
 ENVIRONMENT_KEY = "environment"
@@ -61,14 +60,8 @@ class Mixture(Environment):
         inner.state, inner.rewards = episode.state, episode.rewards
         for agent in episode.agents.values():
             agent.limits = agent.limits.tightened(replace(env.limits, timeout=None))
-        clock = asyncio.timeout(env.limits.timeout)
-        try:
-            async with clock:
-                await env.run(inner)
-        except TimeoutError:
-            if clock.expired():
-                raise StopEpisode("timeout") from None
-            raise
+        with inner.play.limited(env.limits.timeout):
+            await env.run(inner)
 
 
 @dataclass(frozen=True, slots=True)

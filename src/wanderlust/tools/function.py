@@ -275,7 +275,10 @@ class Toolset(Protocol):
     """Open the tools of one episode."""
 
     def open(self, episode: Episode) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """The tools, inside the block; leaving it frees their resources, however the episode ended."""
+        """The tools, inside the block; leaving it frees their resources, however the episode ended.
+
+        After a limit the block is left as after the last answer; a failure or a cancellation is thrown into it.
+        """
         ...
 
 
@@ -299,19 +302,28 @@ class _GeneratorToolset:
 def toolset(make: Callable[[Episode], AsyncIterator[Iterable[ToolSource]]]) -> Toolset:
     """`@toolset async def shop(episode): cart = []; yield [...]; episode.state["cart"] = cart`.
 
-    It may yield functions, methods of an object of this episode, tools, and further toolsets.
+    It may yield functions, methods of an object of this episode, tools, and further toolsets. What stands after `yield`
+    runs after the last answer and after every limit, before the episode is judged. A failure and a cancellation are
+    raised at `yield`: what must happen then, too, stands in `finally`.
     """
     return _GeneratorToolset(make)
 
 
 @asynccontextmanager
 async def open_toolsets(sources: Iterable[ToolSource], episode: Episode) -> AsyncIterator[list[Tool]]:
-    """Open the tools of all sources for the time of the block. Raises UsageError when two have the same name."""
+    """Open the tools of all sources for the time of the block. Raises UsageError when two have the same name.
+
+    A limit ends the block in silence, and StopEpisode is raised where it comes before the block. Toolsets are closed in
+    reverse order, and a limit that is met while one is closed is not thrown into the others.
+    """
+    opened = False
     async with AsyncExitStack() as stack:
+        stack.enter_context(episode.playing())
         tools: list[Tool] = []
         for source in sources:
             if isinstance(source, Toolset):
                 tools += await stack.enter_async_context(source.open(episode))
+                stack.enter_context(episode.playing())  # what ends the play is not thrown into it
             elif all(hasattr(source, name) for name in ("name", "description", "schema")):
                 tools.append(cast(Tool, source))
             elif callable(source):
@@ -321,4 +333,7 @@ async def open_toolsets(sources: Iterable[ToolSource], episode: Episode) -> Asyn
         names = [one.name for one in tools]
         if twice := {name for name in names if names.count(name) > 1}:
             raise UsageError(f"two tools are called {', '.join(sorted(twice))}: a call could mean either")
+        opened = True
         yield tools
+    if not opened and episode.play.stop is not None:
+        raise episode.play.stop

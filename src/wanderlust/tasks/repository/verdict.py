@@ -35,6 +35,11 @@ JUDGE_FACTOR, JUDGE_SECONDS = 5.0, 20.0
 """A suite may take this many times as long as it took on the original, and these seconds beside it."""
 
 
+def judge_seconds(suite_seconds: float) -> float:
+    """Wall-clock seconds that a judgement may take, where the suite took these on the original."""
+    return JUDGE_SECONDS + JUDGE_FACTOR * suite_seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """How an agent's folder differs from the one it was given."""
@@ -157,7 +162,7 @@ async def judge_modules(
         {path: start, **modules},
         must=sorted(known),
         sentinels=sorted(task.sentinels if sentinels is None else sentinels),
-        seconds=JUDGE_SECONDS + JUDGE_FACTOR * suite_seconds,
+        seconds=judge_seconds(suite_seconds),
     )
     if answer is None:
         return Verdict(reward=0.0, why="the tests ended the process that supervises them")
@@ -168,7 +173,7 @@ async def report_original(
     base: SuiteBase, *, known: Collection[str], sentinels: Collection[str], suite_seconds: float
 ) -> Mapping[str, Any] | None:
     """What the supervisor reports of the unchanged package: what `weigh` takes. None where it gave no answer."""
-    seconds = JUDGE_SECONDS + JUDGE_FACTOR * suite_seconds
+    seconds = judge_seconds(suite_seconds)
     return await _run_judgement(base, {}, must=sorted(known), sentinels=sorted(sentinels), seconds=seconds)
 
 

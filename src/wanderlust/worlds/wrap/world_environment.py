@@ -277,11 +277,11 @@ class WorldEnvironment(Environment):
         world = origin.world.branch() if origin else scenario.world(episode.seed, gate=self.gate_of(scenario))
         episode.state.update(origin.state if origin else {}, tool_calls={})
         try:
-            if not origin:
-                world.wait()
-            await self.run_world(
-                world, episode, origin.history if origin else [*episode.task.prompt, *notice_messages(world.deliver())]
-            )
+            with episode.playing():
+                if not origin:
+                    world.wait()
+                first = origin.history if origin else [*episode.task.prompt, *notice_messages(world.deliver())]
+                await self.run_world(world, episode, first)
             await self.on_episode_end(world, episode)
         finally:
             log = log_bytes(world.log).decode()
