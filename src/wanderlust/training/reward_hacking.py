@@ -27,6 +27,11 @@ class RewardHackingDetected(WanderlustError):
     """A monitor spoke, and the run was to stop then."""
 
 
+def truth_names(env: Environment) -> list[str]:
+    """The held-out parts of an environment's rubric: they stand for what is wanted, and are never trained on."""
+    return [part.name for part in env.rubric.parts if part.role == "held_out"] if isinstance(env.rubric, Rubric) else []
+
+
 @dataclass(slots=True, kw_only=True)
 class RewardHackingMonitors:
     """Shows every step's groups to the monitors, and hears each of them when it begins to speak.
@@ -49,11 +54,8 @@ class RewardHackingMonitors:
     @classmethod
     def for_environment(cls, env: Environment, *, stop_on_warning: bool = False) -> RewardHackingMonitors:
         """With the held-out parts and the weights of the environment's rubric."""
-        rubric = env.rubric
-        if not isinstance(rubric, Rubric):
-            return cls(stop_on_warning=stop_on_warning)
-        truths = [part.name for part in rubric.parts if part.role == "held_out"]
-        return cls(truths=truths, contributions=rubric.contributions, stop_on_warning=stop_on_warning)
+        contributions = env.rubric.contributions if isinstance(env.rubric, Rubric) else dict
+        return cls(truths=truth_names(env), contributions=contributions, stop_on_warning=stop_on_warning)
 
     def check(self, groups: Sequence[Group], step: int) -> list[MonitorAlert]:
         """Warnings of monitors that had none before."""
