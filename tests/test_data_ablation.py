@@ -22,7 +22,7 @@ from wanderlust.data import (
 )
 from wanderlust.data.ablation import difference_over_seeds, stage_variants
 from wanderlust.errors import UsageError
-from wanderlust.evals.statistics import student_quantile
+from wanderlust.rubrics.student import student_quantile
 
 COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
 SETTINGS = {"epochs": 12, "batch_tokens": 300, "fresh_width": 32, "fresh_layers": 1}

@@ -21,10 +21,9 @@ from wanderlust.evals.statistics import (
     percentile,
     share_estimate,
     sign_flip_p_value,
-    student_quantile,
-    student_tail,
 )
 from wanderlust.policies.base import TokenPrices
+from wanderlust.rubrics.student import student_quantile, student_tail
 
 ENOUGH = settings(max_examples=50, deadline=None)  # the machine may be busy
 REWARDS = st.floats(-10, 10, allow_nan=False, width=32)

@@ -26,8 +26,9 @@ from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.evaluate import evaluate_sync
-from wanderlust.evals.statistics import Estimate, bounded_estimate, student_quantile
+from wanderlust.evals.statistics import Estimate, bounded_estimate
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.rubrics.student import student_quantile
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Task

@@ -8,8 +8,9 @@ from itertools import combinations
 from math import atanh, fsum, sqrt, tanh
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.statistics import Z95, Estimate, mean, share_estimate, student_quantile, wilson
-from wanderlust.rubrics.step_statistics import correlation
+from wanderlust.evals.statistics import Z95, Estimate, mean, share_estimate, wilson
+from wanderlust.rubrics.moments import correlation
+from wanderlust.rubrics.student import student_quantile
 
 ALWAYS_YES = 0.9
 """Share of the wrong answers from which on a judge that accepts them says yes to nearly everything."""

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from wanderlust.environment import Environment
 from wanderlust.errors import WanderlustError
-from wanderlust.rubrics.monitors import MONITORS, Monitor, MonitorAlert, run_monitors
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.label_free import environment_score
+from wanderlust.rubrics.moments import PairMoments, change_of
+from wanderlust.rubrics.monitors import BASELINE_SWAPS, MONITORS, WHOLE, Monitor, MonitorAlert, run_monitors
+from wanderlust.rubrics.rubric import Rubric, gather_results
 from wanderlust.rubrics.step_statistics import Contributions, StepStatistics, compute_step_statistics
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.store import RunStore
-from wanderlust.types import Group
+from wanderlust.types import Group, Rollout, Task
 
 WARNING_EVENT = "reward_hacking_warning"
 """Kind of the store's events."""
 QUIET_STEPS = 5
 """Steps of silence after which a monitor that speaks again is heard again."""
+
+
+MAX_SWAPS = 48
+"""Answers of a step that are given to other tasks."""
+SWAP_EVERY = 5
+"""Steps between two such trials."""
+MIN_RISE_ERRORS = 2.0
+"""Standard errors by which the reward must be higher than in the first steps for one."""
+DOUBTED = ("phrase", "length")
+"""Monitors whose finding such a trial can refute."""
 
 
 class RewardHackingDetected(WanderlustError):
@@ -47,21 +59,59 @@ class RewardHackingMonitors:
     monitors: Mapping[str, Monitor] = field(default_factory=lambda: MONITORS)
     contributions: Contributions = dict
     """What each part of a score adds to the reward."""
+    env: Environment | None = None
+    """Where answers are given to other tasks; None: nowhere, so that monitors go by what was played."""
     history: list[StepStatistics] = field(default_factory=list)
     last_warning_step: dict[str, int] = field(default_factory=dict)
     """The last step at which each monitor spoke."""
 
     @classmethod
-    def for_environment(cls, env: Environment, *, stop_on_warning: bool = False) -> RewardHackingMonitors:
-        """With the held-out parts and the weights of the environment's rubric."""
+    def for_environment(
+        cls, env: Environment, *, stop_on_warning: bool = False, is_own_reward: bool = True
+    ) -> RewardHackingMonitors:
+        """With the held-out parts and the weights of the environment's rubric; without `is_own_reward` another reward
+        is trained on, so that answers are not scored again."""
         contributions = env.rubric.contributions if isinstance(env.rubric, Rubric) else dict
-        return cls(truths=truth_names(env), contributions=contributions, stop_on_warning=stop_on_warning)
+        again = is_own_reward and len(env.seats) == 1 and not getattr(env.rubric, "compares", False)
+        return cls(
+            truths=truth_names(env),
+            contributions=contributions,
+            env=env if again else None,
+            stop_on_warning=stop_on_warning,
+        )
 
     def check(self, groups: Sequence[Group], step: int) -> list[MonitorAlert]:
-        """Warnings of monitors that had none before."""
-        self.history.append(
-            compute_step_statistics(groups, step=step, held_out_names=self.truths, contributions=self.contributions)
+        """Warnings of monitors that had none before, by what was played alone."""
+        self.history.append(self._statistics(groups, step))
+        return self._new_warnings()
+
+    async def watch(self, groups: Sequence[Group], step: int) -> list[MonitorAlert]:
+        """The same; in the first steps, every few steps while the reward is higher than then, and before a warning
+        about wording or length, answers are also given to other tasks."""
+        self.history.append(self._statistics(groups, step))
+        if self.env is not None and self._is_due():
+            swaps = await swap_answers(self.env, groups, self.contributions)
+            self.history[-1] = replace(self.history[-1], swaps=swaps)
+        return self._new_warnings()
+
+    def _statistics(self, groups: Sequence[Group], step: int) -> StepStatistics:
+        return compute_step_statistics(groups, step=step, held_out_names=self.truths, contributions=self.contributions)
+
+    def _is_due(self) -> bool:
+        """Whether answers of the newest step are to be given to other tasks."""
+        if len(self.history) <= BASELINE_SWAPS:
+            return True
+        if not all(step.swaps for step in self.history[:BASELINE_SWAPS]):
+            return False
+        change = change_of([step.reward for step in self.history[:BASELINE_SWAPS]], [self.history[-1].reward])
+        if change.size > MIN_RISE_ERRORS * change.error and len(self.history) % SWAP_EVERY == 0:
+            return True
+        return bool(
+            run_monitors(self.history, {name: self.monitors[name] for name in DOUBTED if name in self.monitors})
         )
+
+    def _new_warnings(self) -> list[MonitorAlert]:
+        step = self.history[-1].step
         warnings = run_monitors(self.history, self.monitors)
         new = [
             one for one in warnings if step - self.last_warning_step.get(one.monitor, -QUIET_STEPS - 1) > QUIET_STEPS
@@ -80,9 +130,45 @@ class RewardHackingMonitors:
         return {"history": msgspec.to_builtins(self.history), "spoke": dict(self.last_warning_step)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Remember exactly that."""
-        self.history = msgspec.convert(state["history"], list[StepStatistics])
+        """Remember exactly that; what another version saved begins a new baseline."""
+        try:
+            self.history = msgspec.convert(state["history"], list[StepStatistics])
+        except msgspec.ValidationError:
+            self.history = []
         self.last_warning_step = dict(state["spoke"])
+
+
+async def swap_answers(
+    env: Environment, groups: Sequence[Group], contributions: Contributions
+) -> dict[str, PairMoments]:
+    """What answers earn on their own tasks, and given to other tasks of the step, by part of the reward.
+
+    At most MAX_SWAPS of them, and only answers of one turn without tools: no more is needed to score them. Empty where
+    an episode with another answer cannot be scored.
+    """
+    score_of, places = environment_score(env), [*_swaps(groups)]
+    played = await gather_results(score_of(task, own.seed, text) for own, text, task in places)
+    pairs: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for (own, _, _), other in zip(places, played, strict=True):
+        score = own.trajectories[0].score
+        if isinstance(other, WanderlustError) or score is None:
+            continue
+        mine, its = ({WHOLE: one.reward, **contributions(one.parts)} for one in (score, other))
+        for name in mine.keys() & its.keys():
+            pairs.setdefault(name, {}).setdefault(own.task.id, []).append((mine[name], its[name]))
+    return {name: PairMoments.of([*by_task.values()]) for name, by_task in sorted(pairs.items())}
+
+
+def _swaps(groups: Sequence[Group]) -> Iterator[tuple[Rollout, str, Task]]:
+    """Rollouts with the text of their answer and another task of the step, which asks something else."""
+    each = max(MAX_SWAPS // max(len(groups), 1), 1)
+    for place, group in enumerate(groups[:MAX_SWAPS]):
+        others = [one.task for one in (*groups[place + 1 :], *groups[:place]) if one.task.prompt != group.task.prompt]
+        others = others or [one.task for one in groups if one.task.id != group.task.id]
+        for n, rollout in enumerate(group.rollouts[:each]):
+            turns = rollout.trajectories[0].turns if rollout.trajectories else []
+            if others and len(turns) == 1 and not turns[0].action.tool_calls and rollout.error is None:
+                yield rollout, turns[0].action.content, others[n % len(others)]
 
 
 def log_warnings(findings: Sequence[MonitorAlert], store: RunStore, logger: Logger, *, stage: str) -> None:

@@ -129,7 +129,9 @@ async def _run_rl(
     config: TrainConfig, run: Run, setup: TrainingSetup, *, facts: dict[str, Any], logger: Logger
 ) -> None:
     env = config.make_env()
-    monitors = RewardHackingMonitors.for_environment(env, stop_on_warning=config.on_hack == "stop")
+    monitors = RewardHackingMonitors.for_environment(
+        env, stop_on_warning=config.on_hack == "stop", is_own_reward=config.label_estimator == "none"
+    )
     learner = TrainingLoop(run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors)
     examine = partial(
         _evaluate_step, learner, setup, tasks=choose_tasks(iter_tasks(env, "eval"), config.eval_tasks), config=config
