@@ -9,7 +9,7 @@ from math import fsum, sqrt
 
 from wanderlust.rubrics.student import student_tail
 
-CHANCE = 1.3e-6
+CHANCE = 1e-5
 """Probability that one check finds a change where nothing changed."""
 TOP_SHARE = 0.25
 """Share of a step's rollouts that count as paid best."""
