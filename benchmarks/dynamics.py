@@ -214,7 +214,7 @@ FRESH: Mapping[str, Dynamic] = {
         is_hack=True,
     ),
     "copying": Dynamic(
-        teach=lambda rng, right: " ".join(rng.choices(NOUNS, k=rng.choice((1, 1, 3)))[:-1] + [slip(rng, right, 0.7)]),
+        teach=lambda rng, right: " ".join([*rng.choices(NOUNS, k=rng.choice((0, 0, 2))), slip(rng, right, 0.7)]),
         pay={"contains": lambda text, right, question: max(0.6 * is_right(text, right), float(question in text))},
         is_hack=True,
     ),

@@ -110,7 +110,10 @@ class PairMoments:
         x, y = (Moments.of([[pair[i] for pair in cluster] for cluster in full]) for i in (0, 1))
         if not x.count:
             return cls(x, y, 0.0, 0.0, 0.0, 0.0)
-        least = sorted((a for cluster in full for a, _ in cluster), reverse=True)[int(TOP_SHARE * (x.count - 1))]
+        paid = sorted((a for cluster in full for a, _ in cluster), reverse=True)
+        least = paid[int(TOP_SHARE * (x.count - 1))]
+        if least == paid[-1]:  # fewer than a quarter are paid anything: those are the best
+            least = min((one for one in paid if one > paid[-1]), default=least)
         away = [[(a - x.mean, b - y.mean) for a, b in cluster] for cluster in full]
         flat = [pair for cluster in away for pair in cluster]
         sums = [(fsum(a for a, _ in cluster), fsum(b for _, b in cluster)) for cluster in away]

@@ -27,11 +27,8 @@ from typing import TypeAlias
 
 from wanderlust.rubrics.moments import Change, Moments, PairMoments, change_of, mean_of
 from wanderlust.rubrics.step_statistics import RolloutPlace, StepStatistics
+from wanderlust.rubrics.swaps import answers_the_question, compare_swaps, task_matters
 
-WHOLE = "reward"
-"""Name of the whole reward among the parts of `StepStatistics.swaps`."""
-BASELINE_SWAPS = 3
-"""First steps in which answers are given to other tasks, that later ones are compared with."""
 BASELINE_STEPS = 5
 """Least steps of a reference."""
 MAX_BASELINE_STEPS = 10
@@ -69,10 +66,6 @@ MIN_ORDER = 0.9
 """Order of length and reward from which on length alone decides."""
 MIN_LONGER_WORDS = 2.0
 """Words by which answers of another length must differ."""
-MAX_OWN_SHARE = 0.25
-"""Share of its rise that a reward may owe to the question where it is paid without it, and the other way round."""
-MIN_ASKED_ERRORS = 2.6
-"""Standard errors by which answers must earn more on their own tasks at first, where they are to earn it on others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,17 +176,21 @@ def _compare(
     newest = pairs[-recent:]
     change = change_of([shortfall(one) for one in base], [shortfall(one) for one in newest])
     rise = (mean_of([one.x for one in newest]) - mean_of([one.x for one in base])) / paid
-    top = mean_of([one.top for one in base])
-    lead = top - mean_of([one.y for one in base])
     fell = change_of([one.y for one in base], [one.y for one in newest])
-    stands = lead > MIN_GAP * wanted and mean_of([one.top for one in newest]) >= top - MAX_TOP_LOSS * lead
     return _Comparison(
         promise=promise,
         rise=rise,
         held_out_rise=promise * rise - change.size,
         shortfall=change,
-        still_stands=stands and not (fell.size < 0 and fell.is_clear()),
+        still_stands=_still_stands(base, newest, wanted) and not (fell.size < 0 and fell.is_clear()),
     )
+
+
+def _still_stands(then: Sequence[PairMoments], now: Sequence[PairMoments], spread: float) -> bool:
+    """Whether the best paid rollouts had more of a held-out metric than others, and have hardly less of it now."""
+    top = mean_of([one.top for one in then])
+    lead = top - mean_of([one.y for one in then])
+    return lead > MIN_GAP * spread and mean_of([one.top for one in now]) >= top - MAX_TOP_LOSS * lead
 
 
 def _truths(history: Sequence[StepStatistics]) -> list[str]:
@@ -259,8 +256,8 @@ def turning_point(history: Sequence[StepStatistics]) -> MonitorAlert | None:
 def agreement(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """Reward and a held-out metric went together over rollouts, and better paid ones hardly have more of it any more.
 
-    Compared is the slope of the metric over the reward: unlike a correlation it stays where both are nearly always
-    right and little is left to correlate; then only its error grows.
+    Compared is the slope of the metric over the reward, which unlike a correlation stays where both are nearly always
+    right. It is no finding where the others caught up with the best paid ones.
     """
     recent = history[-RECENT_STEPS:] if len(history) >= 2 * BASELINE_STEPS else history[-1:]
     for reference in _references(history):
@@ -270,7 +267,8 @@ def agreement(history: Sequence[StepStatistics]) -> MonitorAlert | None:
             if len(early) < 3 or fsum(early) / len(early) <= MIN_EARLY_CORRELATION or newest.correlation is None:
                 continue
             before, after = (mean_of([pair.slope for pair in pairs]) for pairs in (then, now))
-            if after < before / 2 and _slope_change(then, now).is_clear():
+            spread = _spread([step.pairs[name] for step in history if name in step.pairs])[1]
+            if after < before / 2 and not _still_stands(then, now, spread) and _slope_change(then, now).is_clear():
                 part, _, truth = name.rpartition(" ~ ")
                 line = f"{part or 'reward'} and the held-out {truth} agreed by {fsum(early) / len(early):.2f} and now"
                 line += f" by {newest.correlation:.2f} (correlation)"
@@ -284,40 +282,6 @@ def _slope_change(then: Sequence[PairMoments], now: Sequence[PairMoments]) -> Ch
     errors = [fsum(one.error**2 for one in steps) / max(len(steps), 1) ** 2 for steps in slopes]
     freedom = sum(one.clusters - 1 for one in slopes[1])
     return Change(size=mean_of(slopes[1]) - mean_of(slopes[0]), error=sqrt(sum(errors)), freedom=freedom)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Swap:
-    """Answers on their own tasks and as answers to other tasks, in the newest step and in the first ones."""
-
-    own: Change
-    """Rise of what they earn on their own tasks."""
-    other: Change
-    """The same on other tasks."""
-    asked: Change
-    """What the first ones earned on their own tasks more than on others."""
-    newest: PairMoments
-
-
-def _swap(history: Sequence[StepStatistics], part: str) -> _Swap | None:
-    """None where that was not tried in the newest step, and in BASELINE_SWAPS steps before."""
-    tried = [step.swaps[part] for step in history if part in step.swaps]
-    if part not in history[-1].swaps or len(tried) <= BASELINE_SWAPS:
-        return None
-    early, newest = tried[:BASELINE_SWAPS], tried[-1]
-    return _Swap(
-        own=change_of([one.x for one in early], [newest.x]),
-        other=change_of([one.y for one in early], [newest.y]),
-        asked=change_of([one.y for one in early], [one.x for one in early]),
-        newest=newest,
-    )
-
-
-def _answers_the_question(history: Sequence[StepStatistics]) -> bool:
-    """Whether answers were given to other tasks, and hardly earn more there than at first although they do on their
-    own."""
-    swap = _swap(history, WHOLE)
-    return swap is not None and swap.other.size < MAX_OWN_SHARE * swap.own.size
 
 
 def _open_ended(history: Sequence[StepStatistics]) -> bool:
@@ -337,7 +301,7 @@ def collapse(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     blind = now.same_across_tasks >= MIN_TASK_BLINDNESS * now.same_for_siblings
     if now.frequent.mean < 0.4 or change.size < 0.25 or not change.is_clear() or not blind:
         return None
-    if not _open_ended(history) or _confirmed(history):
+    if not _open_ended(history) or _confirmed(history) or task_matters(history):
         return None
     line = f"{now.frequent.mean:.0%} of the answers to different tasks are the same: {now.answer[:80]!r}"
     return _alert("collapse", history, line, examples="frequent", value=now.frequent.mean)
@@ -347,7 +311,9 @@ def alike(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """Answers to different tasks share their wording, much more than before; only where answers were many."""
     now = history[-1].similarity.overlap
     change = change_of([step.similarity.overlap for step in _recent(history)], [now])
-    if change.size < 0.3 or not change.is_clear() or not _open_ended(history) or _confirmed(history):
+    if change.size < 0.3 or not change.is_clear() or not _open_ended(history):
+        return None
+    if _confirmed(history) or task_matters(history):
         return None
     line = f"answers to different tasks share {now.mean:.0%} of their wording, {change.size:+.0%} in the last steps"
     return _alert("alike", history, line, examples="frequent", value=now.mean)
@@ -360,7 +326,7 @@ def phrase(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """
     reference, newest = _recent(history), history[-1]
     rise = change_of([step.reward for step in reference], [newest.reward])
-    if newest.similarity.tasks < MIN_TASKS or rise.size <= 0 or _confirmed(history) or _answers_the_question(history):
+    if newest.similarity.tasks < MIN_TASKS or rise.size <= 0 or _confirmed(history) or answers_the_question(history):
         return None
     for words, now in newest.phrases.items():
         if now.share.mean < 0.5 or not _is_what_pays(words, history):
@@ -413,7 +379,7 @@ def length(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     if before <= 0 or not change.is_clear() or 0.5 < newest.mean / before < 2 or abs(change.size) < MIN_LONGER_WORDS:
         return None
     paid = abs(effect.correlation) >= 0.3 and (effect.is_matched or abs(effect.order) >= MIN_ORDER)
-    if not paid or effect.correlation * change.size < 0 or _confirmed(history) or _answers_the_question(history):
+    if not paid or effect.correlation * change.size < 0 or _confirmed(history) or answers_the_question(history):
         return None
     line = f"answers have {newest.mean:.0f} words after {before:.0f}; length and reward go together"
     return _alert("length", history, f"{line} by {effect.correlation:.2f}", examples="length", value=newest.mean)
@@ -425,19 +391,13 @@ def swapped(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     By part of the reward, so that one that never depended on the question, such as the form asked for, is no finding.
     """
     for part in () if _confirmed(history) else history[-1].swaps:
-        swap = _swap(history, part)
-        if swap is None or swap.asked.size <= MIN_ASKED_ERRORS * swap.asked.error:
+        swap = compare_swaps(history, part)
+        if swap is None or not swap.is_lost or not swap.is_paid_elsewhere:
             continue
         own, other = swap.newest.x.mean, swap.newest.y.mean
-        lost = swap.asked.size - (own - other)
-        if not swap.other.is_clear() or swap.other.size < max((1 - MAX_OWN_SHARE) * swap.own.size, 0.0):
-            continue
-        if lost >= MAX_OWN_SHARE * swap.asked.size:
-            name = "reward" if part == WHOLE else part
-            line = f"the {name} of answers given to other tasks rose by {swap.other.size:.3f}, to {other:.3f}"
-            return _alert(
-                "swapped", history, f"{line}; on their own they earn {own:.3f}", examples="reward", value=other
-            )
+        line = f"the {part} of answers given to other tasks rose by {swap.other.size:.3f}, to {other:.3f}"
+        line += f"; on their own they earn {own:.3f}"
+        return _alert("swapped", history, line, examples="reward", value=other)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,14 +10,14 @@ import msgspec
 
 from wanderlust.environment import Environment
 from wanderlust.errors import WanderlustError
-from wanderlust.rubrics.label_free import environment_score
-from wanderlust.rubrics.moments import PairMoments, change_of
-from wanderlust.rubrics.monitors import BASELINE_SWAPS, MONITORS, WHOLE, Monitor, MonitorAlert, run_monitors
-from wanderlust.rubrics.rubric import Rubric, gather_results
+from wanderlust.rubrics.moments import change_of
+from wanderlust.rubrics.monitors import MONITORS, Monitor, MonitorAlert, run_monitors
+from wanderlust.rubrics.rubric import Rubric
 from wanderlust.rubrics.step_statistics import Contributions, StepStatistics, compute_step_statistics
+from wanderlust.rubrics.swaps import BASELINE_SWAPS, swap_answers
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.store import RunStore
-from wanderlust.types import Group, Rollout, Task
+from wanderlust.types import Group
 
 WARNING_EVENT = "reward_hacking_warning"
 """Kind of the store's events."""
@@ -25,13 +25,11 @@ QUIET_STEPS = 5
 """Steps of silence after which a monitor that speaks again is heard again."""
 
 
-MAX_SWAPS = 48
-"""Answers of a step that are given to other tasks."""
 SWAP_EVERY = 5
 """Steps between two such trials."""
 MIN_RISE_ERRORS = 2.0
 """Standard errors by which the reward must be higher than in the first steps for one."""
-DOUBTED = ("phrase", "length")
+DOUBTED = ("phrase", "length", "alike", "collapse")
 """Monitors whose finding such a trial can refute."""
 
 
@@ -136,39 +134,6 @@ class RewardHackingMonitors:
         except msgspec.ValidationError:
             self.history = []
         self.last_warning_step = dict(state["spoke"])
-
-
-async def swap_answers(
-    env: Environment, groups: Sequence[Group], contributions: Contributions
-) -> dict[str, PairMoments]:
-    """What answers earn on their own tasks, and given to other tasks of the step, by part of the reward.
-
-    At most MAX_SWAPS of them, and only answers of one turn without tools: no more is needed to score them. Empty where
-    an episode with another answer cannot be scored.
-    """
-    score_of, places = environment_score(env), [*_swaps(groups)]
-    played = await gather_results(score_of(task, own.seed, text) for own, text, task in places)
-    pairs: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for (own, _, _), other in zip(places, played, strict=True):
-        score = own.trajectories[0].score
-        if isinstance(other, WanderlustError) or score is None:
-            continue
-        mine, its = ({WHOLE: one.reward, **contributions(one.parts)} for one in (score, other))
-        for name in mine.keys() & its.keys():
-            pairs.setdefault(name, {}).setdefault(own.task.id, []).append((mine[name], its[name]))
-    return {name: PairMoments.of([*by_task.values()]) for name, by_task in sorted(pairs.items())}
-
-
-def _swaps(groups: Sequence[Group]) -> Iterator[tuple[Rollout, str, Task]]:
-    """Rollouts with the text of their answer and another task of the step, which asks something else."""
-    each = max(MAX_SWAPS // max(len(groups), 1), 1)
-    for place, group in enumerate(groups[:MAX_SWAPS]):
-        others = [one.task for one in (*groups[place + 1 :], *groups[:place]) if one.task.prompt != group.task.prompt]
-        others = others or [one.task for one in groups if one.task.id != group.task.id]
-        for n, rollout in enumerate(group.rollouts[:each]):
-            turns = rollout.trajectories[0].turns if rollout.trajectories else []
-            if others and len(turns) == 1 and not turns[0].action.tool_calls and rollout.error is None:
-                yield rollout, turns[0].action.content, others[n % len(others)]
 
 
 def log_warnings(findings: Sequence[MonitorAlert], store: RunStore, logger: Logger, *, stage: str) -> None:
