@@ -244,7 +244,7 @@ class TrainConfig:
     result_samples: int = 4
     """Samples of each of those tasks. 0: no such evaluation."""
     best_metric: str = "reward"
-    """Metric for checkpoint selection: a part, a metric, or reward: where there is a held-out part, the first of those."""
+    """Metric for checkpoint selection: a part, a metric, or reward; for reward the first held-out part, if any."""
     keep_last: int = 1
     """Number of newest evaluated checkpoints to keep besides the best one."""
     patience: int = 0
