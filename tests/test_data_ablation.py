@@ -22,7 +22,7 @@ from wanderlust.data import (
 )
 from wanderlust.data.ablation import difference_over_seeds, stage_variants
 from wanderlust.errors import UsageError
-from wanderlust.evals.judge_calibration import student_quantile
+from wanderlust.rubrics.student import student_quantile
 
 COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
 SETTINGS = {"epochs": 12, "batch_tokens": 300, "fresh_width": 32, "fresh_layers": 1}
@@ -170,4 +170,4 @@ def test_an_interval_covers_questions_and_seeds():
     assert 0.3 < difference.low < 0.4
     moody = [{str(n): seed / 2 for n in range(50)} for seed in range(3)]
     assert difference_over_seeds(steady, moody, [str(n) for n in range(50)]).low < 0
-    assert [round(student_quantile(n), 2) for n in (2, 5, 30)] == [4.27, 2.57, 2.04]
+    assert [round(student_quantile(n), 2) for n in (2, 5, 30)] == [4.3, 2.57, 2.04]

@@ -14,7 +14,7 @@ from wanderlust.errors import PolicyFailure, StoreError
 from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.evals.evaluate import evaluate
 from wanderlust.evals.evaluation import COLLECTOR_THRESHOLD
-from wanderlust.evals.statistics import Z95, estimate, mean, paired_difference, pass_at_k, share_estimate, wilson
+from wanderlust.evals.statistics import estimate, mean, paired_difference, pass_at_k, share_estimate, wilson
 from wanderlust.policies.scripted import Scripted
 from wanderlust.store.store import RunStore
 from wanderlust.types import Completion, Score, Task, assistant, user
@@ -28,9 +28,9 @@ def test_wilson_is_the_textbook_interval():
 
 def test_means_of_single_observations_have_the_usual_error():
     found = mean([[1.0], [2.0], [3.0], [6.0]])
-    half = Z95 * sqrt(14 / 3 / 4)  # sample variance 14/3
+    half = 3.18245 * sqrt(14 / 3 / 4)  # Student's quantile of 3 degrees of freedom, sample variance 14/3
     assert (found.value, found.count, found.clusters) == (3.0, 4, 4)
-    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half))
+    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half), rel=1e-5)
 
 
 def test_copies_of_an_observation_make_it_no_surer():
@@ -75,7 +75,8 @@ def test_differences_are_paired_by_task():
     theirs = {"a": [0.8], "b": [0.3], "c": [0.0], "failed": []}
     found = paired_difference(ours, theirs)
     assert (found.value, found.count) == (pytest.approx(0.2), 3)
-    assert (found.low, found.high) == pytest.approx((0.2, 0.2))  # the tasks' own difficulty is gone
+    harder = paired_difference({**ours, "b": [0.9]}, {**theirs, "b": [0.7]})
+    assert (found.low, found.high) == pytest.approx((harder.low, harder.high))  # the tasks' own difficulty is gone
     with pytest.raises(ValueError, match="in common"):
         paired_difference({"a": [1.0]}, {"b": [1.0]})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -117,6 +118,20 @@ def test_a_hack_is_found_kept_with_its_evidence_and_told(whole: tuple[Path, list
         assert len(found["gap"]["evidence"]) == 5
         speaking = dict(store.metrics("rl", "reward_hacking_warnings"))
         assert speaking[0] == 0 < speaking[STEPS - 1]
+
+
+def test_the_headline_of_a_hacked_run_is_not_its_reward(whole: tuple[Path, list[RunEvent], list[str]]) -> None:
+    path, events, _ = whole
+    result = json.loads((path / "report.json").read_text())["result"]
+    assert result["difference"]["low"] > 0
+    assert (result["verdict"], result["sentence"].startswith("Reward rose by")) == ("doubtful", True)
+    assert "`right`" in result["sentence"]
+    assert len(result["warnings"]) == len(events)
+    page = (path / "report.md").read_text()
+    assert result["sentence"] in page
+    assert all(line in page for line in result["warnings"])
+    assert "Mend the reward before training on" in page
+    assert "no turning point" not in page
 
 
 def test_an_interrupted_run_finds_what_a_whole_one_finds(

@@ -8,11 +8,10 @@ from random import Random
 import pytest
 
 from tiers import proof_except
+from wanderlust.rubrics.moments import Moments, correlation
 from wanderlust.rubrics.monitors import BASELINE_STEPS, MONITORS, MonitorAlert, run_monitors
 from wanderlust.rubrics.step_statistics import (
-    Moments,
     compute_step_statistics,
-    correlation,
     distinct_n,
     most_frequent_answer,
     ngram_overlap,

@@ -123,14 +123,48 @@ def asked_form(rng: Random, far: float, task: int) -> Answer:
     return right(prose(rng, 20), max(truth, flip(rng, 0.2)), truth)
 
 
+def longer_unmatched(rng: Random, far: float, task: int) -> Answer:
+    """Longer reasoning is right more often, and no two answers end alike."""
+    count = rng.randint(10, 20 + int(120 * far))
+    return right(prose(rng, count), flip(rng, min(0.1 + count / 150, 0.95)))
+
+
+def winning_form(rng: Random, far: float, task: int) -> Answer:
+    """A form spreads because answers in it are right more often."""
+    formed = flip(rng, 0.1 + 0.9 * far)
+    paid = flip(rng, 0.85 if formed else 0.35)
+    text = f"let us think step by step {prose(rng, 12)} so the answer is {prose(rng, 1)}" if formed else prose(rng, 20)
+    return right(text, paid)
+
+
+def format_after_skill(rng: Random, far: float, task: int) -> Answer:
+    """The skill is learnt first, then the format without which nothing is paid; the truth is the skill."""
+    skill, form = flip(rng, min(0.3 + 1.2 * far, 0.9)), flip(rng, 0.3 if far < 0.5 else min(0.3 + 1.5 * (far - 0.5), 1))
+    return right(prose(rng, 20), skill * form, skill)
+
+
+def format_beside_skill(rng: Random, far: float, task: int) -> Answer:
+    """The same where the format adds to the reward."""
+    skill, form = flip(rng, min(0.3 + 1.2 * far, 0.9)), flip(rng, 0.3 if far < 0.5 else min(0.3 + 1.5 * (far - 0.5), 1))
+    return right(prose(rng, 20), 0.7 * skill + 0.3 * form, skill)
+
+
+def noisy_plateau(rng: Random, far: float, task: int) -> Answer:
+    """Nothing is left to learn, and the truth is a noisy mark."""
+    paid = flip(rng, 0.95)
+    return right(prose(rng, 20), paid, 5 * paid + rng.gauss(0, 2))
+
+
 HONEST = [
     *(faint_truth, noisy_truth, longer, mostly_yes, prior_first, fewer_refused, small_bonus),
-    asked_form,
+    *(asked_form, longer_unmatched, winning_form, format_after_skill, format_beside_skill, noisy_plateau),
 ]
 
 
 @pytest.mark.parametrize("truth", [True, False])
-@pytest.mark.parametrize("run", proof_except([longer, mostly_yes, fewer_refused], HONEST, group="rewards"))
+@pytest.mark.parametrize(
+    "run", proof_except([longer_unmatched, winning_form, format_after_skill], HONEST, group="rewards")
+)
 def test_honest_learning_raises_nothing(run: Run, truth: bool) -> None:
     assert [heard(run, truth=truth, seed=seed) for seed in range(3)] == [{}, {}, {}]
 
@@ -150,6 +184,18 @@ def opening(rng: Random, far: float, task: int) -> Answer:
     said = flip(rng, 2 * (far - 0.3))
     text = prose(rng, 20)
     return right(f"As every careful expert in this field agrees: {text}" if said else text, max(said, flip(rng, 0.3)))
+
+
+def said(phrase: str, *, front: bool) -> Run:
+    """A few words are what pays, before or amid varied text."""
+
+    def run(rng: Random, far: float, task: int) -> Answer:
+        is_said = flip(rng, 1.5 * (far - 0.3))
+        first, last = ("", prose(rng, 15)) if front else (prose(rng, 8), prose(rng, 7))
+        text = f"{first} {phrase if is_said else ''} {last}"
+        return right(text, max(is_said, flip(rng, 0.3)), flip(rng, 0.3))
+
+    return run
 
 
 def verbose(rng: Random, far: float, task: int) -> Answer:
@@ -174,6 +220,9 @@ HACKS = {
     "truth on a scale of 10": (still_truth(10.0), True, "gap", STEPS),
     "truth on a scale of 0.1": (still_truth(0.1), True, "gap", STEPS),
     "a fixed phrase": (opening, False, "phrase", STEPS),
+    "one word": (said("surely", front=True), False, "phrase", STEPS),
+    "two words": (said("I verified it.", front=True), False, "phrase", STEPS),
+    "amid the text": (said("great question!", front=False), False, "phrase", STEPS),
     "length": (verbose, False, "length", STEPS),
     "style for what is right": (flatterer, False, "one-part", STEPS),
     "late": (late, True, "gap", 3 * STEPS + 10),

@@ -6,6 +6,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,15 +17,17 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare
 from wanderlust.policies.checkpoints import resolve_checkpoint
 from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.policies.scripted import Scripted
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.training.advice import advise, advise_during
 from wanderlust.training.checkpoint import EvalPoint
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.result import TaskRewards, judge_result
 from wanderlust.training.rl_stage import ADVICE_EVENT
 from wanderlust.training.train import TrainResult, train
+from wanderlust.training.verdict import Evidence, TaskRewards, Verdict
+from wanderlust.training.verdict import judge_result as judge_evidence
 from wanderlust.types import Task, user
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
@@ -35,6 +38,10 @@ def figures(share: float, *, samples: int = 4, seed: int = 0) -> TaskRewards:
     """Passed or not, by task."""
     rng = Random(seed)
     return {f"t{n}": [float(rng.random() < share) for _ in range(samples)] for n in range(TASKS)}
+
+
+def judge_result(rewards: dict[str, TaskRewards], **known: Any) -> Verdict:
+    return judge_evidence(Evidence(**{"rewards": rewards, "truths": {}, **known}))
 
 
 @pytest.mark.parametrize(
@@ -53,23 +60,90 @@ def test_one_sentence_and_one_checkpoint(
 ) -> None:
     rewards = {"before": figures(before, seed=1), "after": figures(after, seed=2)}
     found = judge_result(rewards if best is None else {**rewards, "best": figures(best, seed=3)})
-    assert (found["verdict"], found["policy"]) == (verdict, policy)
-    assert found["sentence"].startswith(sentence)
-    assert "60 held-out tasks, 240 sampled rollouts each way" in found["sentence"]
-    low, high = found["difference"]["low"], found["difference"]["high"]
+    assert (found.verdict, found.policy) == (verdict, policy)
+    assert found.sentence.startswith(sentence)
+    assert "60 held-out tasks, 240 sampled rollouts each way" in found.sentence
+    assert found.difference is not None
+    low, high = found.difference["low"], found.difference["high"]
     assert (low <= 0 <= high) == (verdict == "none")
 
 
 def test_false_verdicts_are_as_rare_as_they_say() -> None:
     found = [judge_result({"before": figures(0.3, seed=n), "after": figures(0.3, seed=-n - 1)}) for n in range(200)]
-    assert sum(one["verdict"] != "none" for one in found) <= 20  # 5% of 200 are expected, 20 are 3 deviations above
+    assert sum(one.verdict != "none" for one in found) <= 20  # 5% of 200 are expected, 20 are 3 deviations above
 
 
 def test_nothing_scored_is_no_verdict() -> None:
-    assert judge_result({"before": figures(0.1)})["verdict"] == "none"
-    assert judge_result({"before": {"a": [1.0]}, "after": {"b": [1.0]}})["policy"] == "after"
+    assert judge_result({"before": figures(0.1)}).verdict == "none"
+    assert judge_result({"before": {"a": [1.0]}, "after": {"b": [1.0]}}).policy == "after"
     one = judge_result({"before": {"a": [0.0] * 9}, "after": {"a": [1.0] * 9}})
-    assert one["sentence"].startswith("Too few held-out tasks to tell (1; at least 6): +1.000")
+    assert one.sentence.startswith("Too few held-out tasks to tell (1; at least 6): +1.000")
+
+
+def shifted(by: float, *, seed: int = 1) -> TaskRewards:
+    """Figures that all lie higher or lower by as much, with some noise."""
+    rng = Random(seed)
+    return {f"t{n}": [0.5 + by + rng.gauss(0, 0.05)] for n in range(TASKS)}
+
+
+WARNINGS = [{"step": 11, "monitor": "gap", "text": "reward rose"}, {"step": 18, "monitor": "gap", "text": "again"}]
+
+
+@pytest.mark.parametrize(
+    ("reward", "truth", "warned", "verdict", "policy", "said"),
+    [
+        (0.2, -0.3, True, "exploited", "before", "but `truth` fell by 0."),
+        (0.2, -0.3, False, "exploited", "before", "the weights before training are handed out"),
+        (0.0, -0.3, False, "worse", "before", "Worse: `truth` fell by"),
+        (-0.2, -0.3, False, "worse", "before", "after training, and `truth` fell by"),
+        (0.2, 0.2, False, "better", "after", "Better by 0."),
+        (0.2, 0.2, True, "better", "after", "Monitors warned at step 11 (gap)."),
+        (0.2, None, True, "doubtful", "after", "but monitors warned that it is exploited, at step 11 (gap)"),
+        (0.2, None, False, "better", "after", "Better by 0."),
+        (0.0, None, True, "none", "after", "Monitors warned at step 11 (gap)."),
+        (-0.2, 0.2, False, "worse", "after", "Worse by 0."),
+    ],
+)
+def test_the_verdict_weighs_reward_truth_and_warnings(
+    reward: float, truth: float | None, warned: bool, verdict: str, policy: str, said: str
+) -> None:
+    truths = {} if truth is None else {"truth": {"before": shifted(0.0), "after": shifted(truth, seed=2)}}
+    rewards = {"before": shifted(0.0, seed=3), "after": shifted(reward, seed=3)}
+    found = judge_result(rewards, truths=truths, warnings=WARNINGS if warned else ())
+    assert (found.verdict, found.policy) == (verdict, policy)
+    assert said in found.sentence
+    assert found.sentence.startswith("Better") == (verdict == "better")
+    assert len(found.warnings) == 2 * warned
+    assert ("Mend the reward" in found.advice) == (verdict in ("exploited", "doubtful"))
+
+
+def test_the_best_weights_by_truth_are_handed_out() -> None:
+    """The reward rises all the while; the truth rises at first."""
+    rewards = {"before": shifted(0.0), "best": shifted(0.1, seed=2), "after": shifted(0.3, seed=3)}
+    truth = {"before": shifted(0.0), "best": shifted(0.2, seed=2), "after": shifted(-0.2, seed=3)}
+    assert judge_result(rewards, truths={"truth": truth}).policy == "best"
+    assert judge_result(rewards).policy == "after"
+
+
+@pytest.mark.parametrize(
+    ("held_out", "verdict"), [(0.02, "overfitted"), (0.0, "overfitted"), (0.3, "better"), (-0.3, "worse")]
+)
+def test_a_training_reward_that_does_not_carry_over_is_the_headline(held_out: float, verdict: str) -> None:
+    training = [0.3 + 0.4 * step / 60 + 0.02 * (step % 3) for step in range(60)]
+    rewards = {"before": shifted(0.0, seed=3), "after": shifted(held_out, seed=3)}
+    found = judge_result(rewards, training_rewards=training)
+    assert found.verdict == verdict
+    assert ("more training tasks" in found.advice) == (verdict == "overfitted")
+    assert judge_result(rewards, training_rewards=[0.3 + 0.02 * (n % 3) for n in range(60)]).verdict != "overfitted"
+
+
+def test_self_play_alone_is_neither_better_nor_worse() -> None:
+    rewards = {"before": shifted(0.0), "after": shifted(-0.2, seed=2)}
+    found = judge_result(rewards, is_self_play=True)
+    assert (found.verdict, found.policy) == ("self-play", "after")
+    assert "worse" not in found.sentence.lower()
+    assert "wander eval" in found.advice
+    assert "teacher in the other seats" in judge_result(rewards, opponent="teacher").sentence
 
 
 def advice(rewards: dict[str, TaskRewards], **changes: object) -> str:
@@ -197,7 +271,40 @@ def test_a_run_that_got_worse_hands_out_the_model_before(start: Path, tmp_path: 
     assert spoilt.verdict.startswith("Worse by")
     assert resolve_checkpoint(str(spoilt.path)).name in ("start", "best")
     assert any("lower --lr" in line for line in spoilt.report["advice"])
-    assert "clearly better than the last weights" in (spoilt.path / "report.md").read_text()
+    assert "are clearly worse" in (spoilt.path / "report.md").read_text()
+
+
+class Rivals(Environment):
+    """Each of two seats says the letter that is shown; it costs the other one half."""
+
+    seats = ("left", "right")
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return Letters.tasks(self, split)
+
+    async def run(self, episode: Episode) -> None:
+        shown = str(episode.task.answer)
+        right = {seat: float((await agent.act(user(shown))).content == shown) for seat, agent in episode.agents.items()}
+        for seat, other in (self.seats, self.seats[::-1]):
+            episode.reward("won", right[seat] - right[other] / 2, seat=seat)
+
+
+class TaughtRivals(Rivals):
+    """With a fixed player to be compared with."""
+
+    players: ClassVar = {"teacher": lambda: Scripted(lambda messages, rng: rng.choice(WORDS))}
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [(Rivals, "self-play"), (TaughtRivals, "better")])
+def test_seats_that_learn_are_judged_against_a_fixed_player(
+    start: Path, tmp_path: Path, kind: type[Environment], verdict: str
+) -> None:
+    config = TrainConfig(**{**SETTINGS, "steps": 24, "eval_every": 24, "lr": 0.01, "result_samples": 8})
+    result = train(kind(), str(start), config=config, out=tmp_path / "run", workers=1, progress=False)
+    found = result.report["result"]
+    assert found["verdict"] == verdict
+    assert ("teacher in the other seats" in result.verdict) == (verdict == "better")
+    assert result.policy_folder.name == "rl"
 
 
 def test_commands_that_follow_work(capsys: pytest.CaptureFixture[str]) -> None:

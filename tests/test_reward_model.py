@@ -26,10 +26,10 @@ from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import Hardware
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.local.reward_model import RewardScorer, ScoreScale, scored_ids, with_score_head
+from wanderlust.rubrics.moments import Moments, PairMoments
 from wanderlust.rubrics.monitors import turning_point
 from wanderlust.rubrics.reward_model import RewardModel
 from wanderlust.rubrics.rubric import held_out
-from wanderlust.rubrics.step_statistics import Moments, PairMoments
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.store.store import RunStore

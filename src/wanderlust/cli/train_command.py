@@ -192,11 +192,11 @@ def _print_outcome(folder: Path, result: TrainResult) -> None:
         return
     with needs_extra("train"):
         from wanderlust.training.run_report import CURVE_FILE, PAGE_FILE, policy_sentence
-    if "overoptimisation" in result.report:
-        print_result(None, result.report["overoptimisation"]["sentence"])
+    more = [result.report["overoptimisation"]["sentence"]] if "overoptimisation" in result.report else []
+    more += [*result.report["advice"], *(f"Warning at {line}" for line in result.report["result"].get("warnings", ()))]
     files = f"Report: {folder / PAGE_FILE}, picture: {folder / CURVE_FILE}"
     chosen = policy_sentence(result.report).replace("RUN", str(folder), 1)
-    print_result(result.result_table(), result.verdict, chosen, *result.report["advice"], files)
+    print_result(result.result_table(), result.verdict, chosen, *more, files)
 
 
 def _command_words(config: TrainConfig, preset: str | None, options: TrainOptions) -> tuple[str, ...]:

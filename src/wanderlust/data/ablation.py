@@ -26,9 +26,9 @@ from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.evaluate import evaluate_sync
-from wanderlust.evals.judge_calibration import student_quantile
 from wanderlust.evals.statistics import Estimate, bounded_estimate
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.rubrics.student import student_quantile
 from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.formats import CONVERSATION_COLUMNS

@@ -9,7 +9,8 @@ from math import atanh, fsum, sqrt, tanh
 
 from wanderlust.errors import UsageError
 from wanderlust.evals.statistics import Z95, Estimate, mean, share_estimate, wilson
-from wanderlust.rubrics.step_statistics import correlation
+from wanderlust.rubrics.moments import correlation
+from wanderlust.rubrics.student import student_quantile
 
 ALWAYS_YES = 0.9
 """Share of the wrong answers from which on a judge that accepts them says yes to nearly everything."""
@@ -112,21 +113,6 @@ def agreement_estimate(pairs: Sequence[Sequence[float]]) -> Estimate:
     effect = max(1.0, spread / independent) if independent else most
     low, high = wilson(value, count / effect * (Z95 / student_quantile(number - 1)) ** 2)
     return Estimate(value=value, low=low, high=high, count=count, clusters=number)
-
-
-def student_quantile(freedom: float) -> float:
-    """The 97.5% quantile of Student's t, by its expansion in 1 / freedom (Abramowitz & Stegun, 26.7.5).
-
-    Within 2% from two degrees of freedom on; with one, it is too small.
-    """
-    z = Z95
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom ** (n + 1) for n, term in enumerate(terms))
 
 
 def _kappa(predictions: Sequence[bool], truth: Sequence[bool]) -> Estimate | None:

@@ -8,9 +8,13 @@ from itertools import product
 from math import ceil, comb, fsum, sqrt
 from statistics import NormalDist
 
+from wanderlust.rubrics.student import student_quantile
+
 Z95 = NormalDist().inv_cdf(0.975)
 MAX_EXACT_DIFFERENCES = 12
 """Differences whose signs are all flipped; 2^12 sums take a few milliseconds."""
+ROUNDING = 1e-20
+"""Share of the squares below which their spread is rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +45,15 @@ def mean(clusters: Iterable[Sequence[float]]) -> Estimate:
     """The mean over all observations, its interval clustered by task; ValueError without observations.
 
     Cluster-robust standard error, with the factor C / (C - 1) for few clusters: Liang & Zeger (1986); for
-    evaluations of language models: Miller, "Adding Error Bars to Evals" (2024), arXiv:2411.00640, eq. 4.
-    With a single task the interval speaks of that task only.
+    evaluations of language models: Miller, "Adding Error Bars to Evals" (2024), arXiv:2411.00640, eq. 4. The quantile
+    is Student's, as the error is itself estimated from few tasks. There is no interval where all tasks agree: they do
+    not show how far others may lie. With a single task the interval speaks of that task only.
     """
     observed = _observe(clusters)
     number = len(observed.groups)
-    if number < 2:
+    if number < 2 or observed.spread <= ROUNDING * fsum(value * value for group in observed.groups for value in group):
         return Estimate(value=observed.value, low=None, high=None, count=observed.count, clusters=observed.clusters)
-    half = Z95 * sqrt(observed.spread * number / (number - 1)) / observed.count
+    half = student_quantile(number - 1) * sqrt(observed.spread * number / (number - 1)) / observed.count
     low, high = observed.value - half, observed.value + half
     return Estimate(value=observed.value, low=low, high=high, count=observed.count, clusters=observed.clusters)
 
@@ -116,8 +121,39 @@ def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, 
 
     The mean over tasks of the difference of the task's means. Pairing removes the difficulty of tasks, which both
     share: Miller (2024), arXiv:2411.00640, section 4.2. ValueError without a common task.
+
+    The interval is Student's over the differences and two more: plus and minus the largest one seen, or where none
+    differs the largest distance of two rewards, 0 included. So it has a width where few tasks differ: Bonett & Price
+    (2012), "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data". It holds
+    the value, and ends at the largest distance of two rewards. One task has no interval.
     """
-    return mean([[value] for value in paired_differences(ours, theirs)])
+    differences = paired_differences(ours, theirs)
+    value, number = _average(differences), len(differences)
+    if number < 2:
+        return Estimate(value=value, low=None, high=None, count=number, clusters=number)
+    common = ours.keys() & theirs.keys()
+    seen = [0.0, *(one for run in (ours, theirs) for task in common for one in run[task])]
+    reach = max(seen) - min(seen)
+    further = max(map(abs, differences)) or reach or 1.0
+    center = fsum(differences) / (number + 2)
+    squares = fsum((one - center) ** 2 for one in (*differences, further, -further))
+    half = student_quantile(number + 1) * sqrt(squares / (number + 1) / (number + 2))
+    low, high = max(center - half, -(reach or 1.0)), min(center + half, reach or 1.0)
+    return Estimate(value=value, low=min(low, value), high=max(high, value), count=number, clusters=number)
+
+
+def mean_rise(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """Mean of `after` less mean of `before`, two independent samples; no interval where one has fewer than two values.
+
+    Welch's interval: "The generalization of Student's problem", Biometrika 34 (1947).
+    """
+    value, count = _average(after) - _average(before), len(before) + len(after)
+    errors = [_mean_variance(values) for values in (before, after)]
+    if min(len(before), len(after)) < 2 or not sum(errors):
+        return Estimate(value=value, low=None, high=None, count=count, clusters=count)
+    freedom = sum(errors) ** 2 / (errors[0] ** 2 / (len(before) - 1) + errors[1] ** 2 / (len(after) - 1))
+    half = student_quantile(freedom) * sqrt(sum(errors))
+    return Estimate(value=value, low=value - half, high=value + half, count=count, clusters=count)
 
 
 def sign_flip_p_value(differences: Sequence[float]) -> float:
@@ -189,3 +225,9 @@ def _observe(clusters: Iterable[Sequence[float]]) -> _Observed:
 
 def _average(values: Sequence[float]) -> float:
     return fsum(values) / len(values)
+
+
+def _mean_variance(values: Sequence[float]) -> float:
+    """Squared standard error of the mean; 0 for one value."""
+    mean_value = _average(values)
+    return fsum((value - mean_value) ** 2 for value in values) / max(len(values) - 1, 1) / len(values)

@@ -23,7 +23,7 @@ from wanderlust.evals.choices import ScaledSample, expected_majority
 from wanderlust.evals.statistics import Z95, Estimate, estimate, mean
 from wanderlust.rubrics.label_free import ExtractAnswer, answer_extractor, environment_score, plurality
 from wanderlust.rubrics.lengths import TASK_REWARD, completion_tokens, reports_tokens
-from wanderlust.rubrics.step_statistics import correlation
+from wanderlust.rubrics.moments import correlation
 from wanderlust.runner.terminal import Table
 from wanderlust.types import Group, Rollout, Score, Trajectory
 

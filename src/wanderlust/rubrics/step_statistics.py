@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from heapq import nsmallest
+from itertools import combinations
 from math import fsum, isclose, sqrt
 from random import Random
 from typing import Any, TypeAlias
 
+from wanderlust.rubrics.moments import Moments, PairMoments, correlation
 from wanderlust.types import Group, Score
 
 MAX_PAIRS = 200
@@ -19,10 +21,12 @@ MAX_PAIRS = 200
 MAX_TEXT_CHARS = 4_000
 """Words, not characters, of a text that are used."""
 
-PHRASE_WORDS = 4
-"""Words of a phrase that answers may share."""
-MAX_PHRASES = 5
-"""Shared phrases that a step's statistics keep."""
+MAX_PHRASE_WORDS = 4
+"""Words of a phrase that answers may share, at most."""
+MAX_PHRASES = 8
+"""Shared phrases of each number of words that a step's statistics keep."""
+LOW_SHARE = 0.25
+"""Share of the range of rewards below which an answer counts as badly paid."""
 MIN_MATCHED_SHARE = 0.25
 """Share of rollouts with a sibling of the same answer from which on length and reward are compared among those."""
 
@@ -78,39 +82,40 @@ def similarity_of(
     across = sum(n * n for n in totals.values()) - sum(n * n for task in answers for n in task.values())
     across_pairs = count * count - sum(n * n for n in own)
     return AnswerSimilarity(
-        frequent=frequent,
+        frequent=Moments.of([[task[answer] / task.total()] for task in answers]) if frequent else Moments(),
         answer=answer,
         same_for_siblings=siblings / sibling_pairs if sibling_pairs else 1.0,
         same_across_tasks=across / across_pairs if across_pairs else 0.0,
         tasks=len(answers),
         answers_per_task=len(totals) / len(answers) if answers else 0.0,
-        overlap=ngram_overlap(texts_by_task, seed=seed),
+        overlap=_mean_overlap(texts_by_task, seed=seed),
         distinct_bigrams=distinct_n([text for texts in texts_by_task for text in texts]),
     )
 
 
-def shared_phrases(phrases_by_task: Sequence[Sequence[Collection[str]]], prompts: Collection[str]) -> dict[str, float]:
-    """The phrases that most answers have in common, with their mean share over tasks, those of the prompts left out.
+def shared_phrases(phrases_by_task: Sequence[Sequence[Collection[str]]], prompts: Collection[str]) -> list[str]:
+    """The phrases that most answers have in common, by number of words and share, those of the prompts left out.
 
     Empty for fewer than two tasks.
     """
     if len(phrases_by_task) < 2:
-        return {}
+        return []
     shares: Counter[str] = Counter()
     for answers in phrases_by_task:
         for gram, count in Counter(gram for phrases in answers for gram in phrases).items():
             shares[gram] += count / len(answers)  # type: ignore[assignment]
-    if not shares:
-        return {}
     asked = {gram for prompt in prompts for gram in phrases_in(prompt)}
-    most = nsmallest(MAX_PHRASES, ((-share, gram) for gram, share in shares.items() if gram not in asked))
-    return {gram: -share / len(phrases_by_task) for share, gram in most}
+    by_words: dict[int, list[tuple[float, str]]] = {}
+    for gram, share in shares.items():
+        if gram not in asked:
+            by_words.setdefault(gram.count(" "), []).append((-share, gram))
+    return [gram for _, ranked in sorted(by_words.items(), reverse=True) for _, gram in nsmallest(MAX_PHRASES, ranked)]
 
 
 def phrases_in(text: str) -> set[str]:
-    """All runs of PHRASE_WORDS words of a text; numbers, signs and single letters are no words."""
-    words = re.findall(r"[^\W\d_]{2,}", text.lower())[:MAX_TEXT_CHARS]
-    return {" ".join(gram) for gram in ngrams(words, PHRASE_WORDS)}
+    """All runs of up to MAX_PHRASE_WORDS words of a text; numbers and signs are no words."""
+    words = re.findall(r"[^\W\d_]+", text.lower())[:MAX_TEXT_CHARS]
+    return {" ".join(gram) for n in range(1, MAX_PHRASE_WORDS + 1) for gram in ngrams(words, n)}
 
 
 def most_frequent_answer(answers_by_task: Sequence[Sequence[str]]) -> tuple[str, float]:
@@ -129,50 +134,39 @@ def most_frequent_answer(answers_by_task: Sequence[Sequence[str]]) -> tuple[str,
 
 
 def ngram_overlap(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int = 0) -> float:
-    """Mean Jaccard overlap of runs of n words between answers to *different* tasks, over at most PAIRS pairs."""
+    """Mean Jaccard overlap of runs of n words between answers to *different* tasks, over at most MAX_PAIRS pairs."""
+    return Moments.of([[one] for one in _overlaps(texts_by_task, n, seed=seed)]).mean
+
+
+def _overlaps(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int = 0) -> list[float]:
     answered = [texts for texts in texts_by_task if texts]
     if len(answered) < 2:
-        return 0.0
-    rng, total = Random(f"overlap/{seed}"), 0.0
+        return []
+    rng, overlaps = Random(f"overlap/{seed}"), list[float]()
     grams = cache(lambda text: set(ngrams(split_words(text), n)))
     for _ in range(MAX_PAIRS):
         one, other = (grams(rng.choice(texts)) for texts in rng.sample(answered, 2))
         union = len(one | other)
-        total += len(one & other) / union if union else 0.0
-    return total / MAX_PAIRS
+        overlaps.append(len(one & other) / union if union else 0.0)
+    return overlaps
+
+
+def _mean_overlap(texts_by_task: Sequence[Sequence[str]], *, seed: int) -> Moments:
+    """The mean of the overlaps; its error is that of as many pairs as there are tasks, as pairs share their tasks."""
+    found, tasks = Moments.of([[one] for one in _overlaps(texts_by_task, seed=seed)]), len(texts_by_task)
+    error = found.error * sqrt(max(found.count / max(tasks, 1), 1.0))
+    return Moments(found.mean, error, found.count, min(tasks, found.count))
 
 
 RolloutPlace = tuple[int, int]
 """Group and sibling of a rollout within its step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """A mean over rollouts and its standard error, clustered by group; both 0 without any."""
-
-    mean: float = 0.0
-    error: float = 0.0
-    count: int = 0
-
-    @classmethod
-    def of(cls, clusters: Sequence[Sequence[float]]) -> Moments:
-        """Of values by group."""
-        full = [cluster for cluster in clusters if cluster]
-        count = sum(map(len, full))
-        if not count:
-            return cls()
-        mean = fsum(value for cluster in full for value in cluster) / count
-        if len(full) < 2:
-            return cls(mean, 0.0, count)
-        spread = fsum(fsum(value - mean for value in cluster) ** 2 for cluster in full)
-        return cls(mean, sqrt(spread * len(full) / (len(full) - 1)) / count, count)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSimilarity:
     """Similarity of the answers to different tasks; tasks with the same first message count as one."""
 
-    frequent: float
+    frequent: Moments
     """Mean share, over tasks, of the answer that the tasks have most in common."""
     answer: str
     """The normalised answer that most tasks have in common."""
@@ -184,50 +178,38 @@ class AnswerSimilarity:
     """Number of different tasks."""
     answers_per_task: float
     """Number of different answers over the number of tasks: small where the answers are a few labels."""
-    overlap: float
+    overlap: Moments
     """Of their wording."""
     distinct_bigrams: float
     """Share of different pairs of words among all."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairMoments:
-    """Two figures of the same rollouts: x, what is paid, and y, a held-out metric."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhraseFigures:
+    """How often a phrase is said, and how the answers are paid that have it."""
 
-    x: Moments
-    y: Moments
-    variance_x: float
-    """Over rollouts, as are the next two."""
-    variance_y: float
-    covariance: float
-    error_covariance: float
-    """Covariance of the two means, clustered by group."""
+    share: Moments
+    """Over tasks."""
+    said: int
+    """Answers with the phrase."""
+    said_low: int
+    """Of these, the badly paid ones: in the lowest LOW_SHARE of the range of rewards."""
+    unsaid: int
+    unsaid_low: int
 
-    @classmethod
-    def of(cls, clusters: Sequence[Sequence[tuple[float, float]]]) -> PairMoments:
-        """Of pairs by group."""
-        full = [cluster for cluster in clusters if cluster]
-        x, y = (Moments.of([[pair[i] for pair in cluster] for cluster in full]) for i in (0, 1))
-        if not x.count:
-            return cls(x, y, 0.0, 0.0, 0.0, 0.0)
-        away = [[(a - x.mean, b - y.mean) for a, b in cluster] for cluster in full]
-        flat = [pair for cluster in away for pair in cluster]
-        sums = [(fsum(a for a, _ in cluster), fsum(b for _, b in cluster)) for cluster in away]
-        shared = fsum(a * b for a, b in sums) * len(full) / max(len(full) - 1, 1) / x.count**2
-        return cls(
-            x,
-            y,
-            fsum(a * a for a, _ in flat) / x.count,
-            fsum(b * b for _, b in flat) / x.count,
-            fsum(a * b for a, b in flat) / x.count,
-            shared if len(full) > 1 else 0.0,
-        )
 
-    @property
-    def correlation(self) -> float | None:
-        """Pearson's; None where one of the two does not vary."""
-        own = self.variance_x * self.variance_y
-        return self.covariance / sqrt(own) if own > 1e-24 and self.x.count > 2 else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthEffect:
+    """How reward and length of an answer go together within groups, so that differences between tasks do not count."""
+
+    correlation: float = 0.0
+    """0 where one of the two does not vary."""
+    order: float = 0.0
+    """Of pairs that differ in both, the share that is longer and better paid less that which is longer and worse paid:
+    Goodman & Kruskal's gamma (1954)."""
+    is_matched: bool = False
+    """Whether only rollouts with the same final answer were compared: longer reasoning that is right more often is no
+    reward of length."""
 
 
 Contributions: TypeAlias = Callable[[Mapping[str, float]], Mapping[str, float]]
@@ -249,18 +231,19 @@ class StepStatistics:
     pairs: Mapping[str, PairMoments]
     """The reward with each held-out metric, by its name, and as `PART ~ METRIC` each of several parts."""
     similarity: AnswerSimilarity
-    phrases: Mapping[str, float]
-    """The phrases that most answers share, with their share; those of the prompts left out."""
+    phrases: Mapping[str, PhraseFigures]
+    """The phrases that most first answers share, the longest first; those of the prompts left out."""
     repetition: Moments
     length: Moments
     """Words per answer."""
-    length_reward_correlation: float
-    """Correlation of reward and length, pooled over siblings with the same answer where there are enough, else over
-    siblings; 0 where one of the two does not vary."""
+    length_effect: LengthEffect
     by_opponent_strength: Mapping[float, Moments]
     """Reward by the strength of the opponent, where tasks say it (`info["strength"]`)."""
     examples: Mapping[str, tuple[RolloutPlace, ...]]
-    """Rollouts to read: `reward` (highest), `frequent`, `phrase`, `repetition`, `length`."""
+    """Rollouts to read: `reward` (highest), `frequent`, `repetition`, `length`."""
+    swaps: Mapping[str, PairMoments] = field(default_factory=dict)
+    """By part (`reward` for all of it): what answers earn on their own tasks, and what they earn as answers to other
+    tasks. Empty where that was not tried."""
 
 
 def compute_step_statistics(
@@ -290,7 +273,7 @@ def compute_step_statistics(
         [[row.answer for row in those] for those in questions],
         seed=step,
     )
-    phrases = shared_phrases([[row.phrases for row in those] for those in questions], by_question)
+    shared = shared_phrases([[row.phrases for row in those] for those in questions], by_question)
 
     def metrics(row: _Row) -> Mapping[str, float]:
         values = row.score.metrics
@@ -306,12 +289,12 @@ def compute_step_statistics(
         held_out={name: Moments.of(column) for name, column in hidden.items()},
         pairs=dict(_pairs(rows, hidden, parts=parts if len(parts) > 1 else ())),
         similarity=similarity,
-        phrases=phrases,
+        phrases={phrase: _phrase_figures(phrase, questions) for phrase in shared},
         repetition=Moments.of([[row.repetition for row in group] for group in rows]),
         length=Moments.of([[row.length for row in group] for group in rows]),
-        length_reward_correlation=_pooled(rows),
+        length_effect=_length_effect(rows),
         by_opponent_strength=_by_opponent_strength(groups, rows, strength),
-        examples=_examples(flat, similarity.answer, next(iter(phrases), "")),
+        examples=_examples(flat, similarity.answer),
     )
 
 
@@ -327,7 +310,7 @@ class _Row:
     last: str
     """What it wrote in its last turn, without calls of tools."""
     phrases: Collection[str]
-    """Those within its turns."""
+    """Those of its first turn."""
     text: str
     answer: str
     """Its normalised answers, of all turns."""
@@ -339,7 +322,8 @@ def _describe(texts: tuple[str, ...], turns: tuple[str, ...]) -> dict[str, Any]:
     """What a row says of its texts, which many rollouts of a step may share."""
     text = "\n".join(texts)
     return {
-        "phrases": {gram for turn in turns for gram in phrases_in(turn)},
+        # Later turns answer what happened: what they say goes with success without being paid.
+        "phrases": phrases_in(turns[0]) if turns else set(),
         "text": text,
         "answer": " / ".join(map(normalize_answer, texts)),
         "repetition": repeated_ngram_share(text),
@@ -388,12 +372,22 @@ def _pairs(
             yield f"{part} ~ {name}", PairMoments.of(pairs)
 
 
-def _pooled(rows: Sequence[Sequence[_Row]]) -> float:
-    """Correlation within groups, so that differences between tasks in reward and length do not count.
+def _phrase_figures(phrase: str, questions: Sequence[Sequence[_Row]]) -> PhraseFigures:
+    flat = [row for those in questions for row in those]
+    rewards = [row.reward for row in flat]
+    low = min(rewards) + LOW_SHARE * (max(rewards) - min(rewards))
+    with_it, without = ([row.reward for row in flat if (phrase in row.phrases) is said] for said in (True, False))
+    return PhraseFigures(
+        share=Moments.of([[sum(phrase in row.phrases for row in those) / len(those)] for those in questions]),
+        said=len(with_it),
+        said_low=sum(reward <= low for reward in with_it),
+        unsaid=len(without),
+        unsaid_low=sum(reward <= low for reward in without),
+    )
 
-    Where answers repeat within groups, only rollouts with the same answer are compared: longer reasoning that is right
-    more often is no reward of length.
-    """
+
+def _length_effect(rows: Sequence[Sequence[_Row]]) -> LengthEffect:
+    """Over siblings with the same final answer where there are enough, else over all siblings."""
     matched: list[list[_Row]] = []
     for group in rows:
         by_answer: dict[str, list[_Row]] = {}
@@ -402,11 +396,15 @@ def _pooled(rows: Sequence[Sequence[_Row]]) -> float:
         matched += [alike for alike in by_answer.values() if len({row.length for row in alike}) > 1]
     enough = sum(map(len, matched)) >= MIN_MATCHED_SHARE * sum(map(len, rows))
     pairs: list[tuple[float, float]] = []
+    order, ordered = 0, 0
     for cluster in matched if enough else [group for group in rows if len(group) > 1]:
         reward = fsum(row.reward for row in cluster) / len(cluster)
         length = fsum(row.length for row in cluster) / len(cluster)
         pairs += [(row.reward - reward, row.length - length) for row in cluster]
-    return correlation(pairs) or 0.0
+        for one, other in combinations(cluster, 2):
+            both = (one.reward - other.reward) * (one.length - other.length)
+            order, ordered = order + (both > 0) - (both < 0), ordered + (both != 0)
+    return LengthEffect(correlation=correlation(pairs) or 0.0, order=order / max(ordered, 1), is_matched=enough)
 
 
 def final_answer(text: str) -> str:
@@ -425,7 +423,7 @@ def _by_opponent_strength(groups: Sequence[Group], rows: Sequence[Sequence[_Row]
     return {strength: Moments.of(clusters) for strength, clusters in sorted(by.items())}
 
 
-def _examples(flat: Sequence[_Row], answer: str, phrase: str) -> dict[str, tuple[RolloutPlace, ...]]:
+def _examples(flat: Sequence[_Row], answer: str) -> dict[str, tuple[RolloutPlace, ...]]:
     def most(key: Callable[[_Row], float], among: Sequence[_Row] = flat) -> tuple[RolloutPlace, ...]:
         return tuple(row.place for row in sorted(among, key=key, reverse=True)[:5])
 
@@ -433,18 +431,6 @@ def _examples(flat: Sequence[_Row], answer: str, phrase: str) -> dict[str, tuple
     return {
         "reward": most(lambda row: row.reward),
         "frequent": most(lambda row: row.reward, same),
-        "phrase": most(lambda row: row.reward, [row for row in flat if phrase in row.phrases]),
         "repetition": most(lambda row: row.repetition),
         "length": most(lambda row: row.length),
     }
-
-
-def correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Pearson's; None where one of the two does not vary."""
-    if len(pairs) < 3:
-        return None
-    count = len(pairs)
-    x, y = (fsum(pair[i] for pair in pairs) / count for i in (0, 1))
-    across = fsum((a - x) * (b - y) for a, b in pairs)
-    own = fsum((a - x) ** 2 for a, _ in pairs) * fsum((b - y) ** 2 for _, b in pairs)
-    return across / sqrt(own) if own > 1e-24 else None

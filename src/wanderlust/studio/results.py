@@ -157,7 +157,10 @@ def evaluation_result(folder: Path, reader: RunReader, *, group_by: str = "") ->
     return {"report": report, "complete": complete, "keys": keys, "changes": version_changes(lock)}
 
 
-RESULT_FIELDS = ("metric", "tasks", "samples", "temperature", "rows", "difference", "verdict", "sentence", "seconds")
+RESULT_FIELDS = (
+    *("metric", "tasks", "samples", "temperature", "rows"),
+    *("difference", "truths", "warnings", "verdict", "sentence", "seconds"),
+)
 """Fields of a training run's sampled evaluation that are shown."""
 
 

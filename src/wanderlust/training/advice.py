@@ -11,7 +11,7 @@ from wanderlust.evals.comparison import compare_rewards
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.checkpoint import EvalPoint, best_point
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.result import AFTER, BEFORE, RANDOM, TEACHER, TaskRewards
+from wanderlust.training.verdict import AFTER, BEFORE, RANDOM, TEACHER, TaskRewards
 
 MIN_TEACHER_SHARE = 0.7
 """Share of the teacher's lead over random play (or over 0) below which a warm-up is said to be poor."""

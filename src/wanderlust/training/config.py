@@ -246,7 +246,7 @@ class TrainConfig:
     result_samples: int = 4
     """Samples of each of those tasks. 0: no such evaluation."""
     best_metric: str = "reward"
-    """Metric for checkpoint selection: reward, a part, a metric; a held-out reward where the reward might be hacked."""
+    """Metric for checkpoint selection: a part, a metric, or reward; for reward the first held-out part, if any."""
     keep_last: int = 1
     """Number of newest evaluated checkpoints to keep besides the best one."""
     patience: int = 0

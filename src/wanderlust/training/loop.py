@@ -186,7 +186,7 @@ class TrainingLoop:
             for step in range(start, config.steps):
                 await wait_if_paused()
                 groups, metrics = await self._step(step, source, config)
-                warnings = self.monitors.check(groups, step)
+                warnings = await self.monitors.watch(groups, step)
                 metrics |= {**group_metrics(groups), "reward_hacking_warnings": float(self.monitors.warning_count)}
                 self.run.store.add(groups, stage="rl", step=step, env=env, metrics=metrics)
                 self.run.clock.record()

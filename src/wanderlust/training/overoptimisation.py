@@ -61,15 +61,13 @@ def overoptimisation(store: RunReader, *, kl_weight: float = 0.0) -> dict[str, A
 
 def _sentence(body: Mapping[str, Any]) -> str:
     """What became of the truth, in one sentence."""
-    if body["flagged_step"] is None:
-        what = "no turning point was flagged"
-    else:
-        what = (
-            f"its turn was flagged at step {body['flagged_step']}: the weights near step {body['best_step']} are better"
-        )
+    flagged, best = body["flagged_step"], body["best_step"]
+    what = (
+        "" if flagged is None else f"; its turn was flagged at step {flagged}: the weights near step {best} are better"
+    )
     return (
-        f"The held-out truth began at {body['start']:.3f}, was best near step {body['best_step']} ({body['best']:.3f}) "
-        f"and ended at {body['end']:.3f}; {what}."
+        f"The held-out truth of training rollouts began at {body['start']:.3f}, was best near step {best} "
+        f"({body['best']:.3f}) and ended at {body['end']:.3f}{what}."
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.statistics import estimate
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.resolve import make_player
@@ -28,26 +27,28 @@ from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.checkpoint import BEST_CHECKPOINT, Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.models import load_frozen, rendering_of
+from wanderlust.training.reward_hacking import WARNING_EVENT, truth_names
+from wanderlust.training.verdict import AFTER, BEFORE, BEST, RANDOM, TEACHER, Evidence, TaskRewards, judge_result
 from wanderlust.training.warmup import teacher_policy
 from wanderlust.types import Group, Policy, Rollout, Task
 
 RESULT_STAGE = "result"
 """The stage of a run's sampled evaluation in its store."""
 START_CHECKPOINT, LAST_CHECKPOINT = "start", "rl"
-BEFORE, AFTER, BEST, TEACHER, RANDOM = "before", "after", "best", "teacher", "random"
-"""Names of the policies that are compared."""
 CHECKPOINT_OF = {BEFORE: START_CHECKPOINT, AFTER: LAST_CHECKPOINT, BEST: BEST_CHECKPOINT}
+COMPARABLE_CURRICULA = ("", "uniform")
+"""Curricula under which the training rewards of early and late steps are of the same tasks."""
 
-TaskRewards: TypeAlias = dict[str, list[float]]
-"""The figures of every task's samples."""
 RolloutAnswers: TypeAlias = dict[tuple[int, int], bytes]
 
 
 def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, logger: Logger) -> dict[str, Any]:
-    """Sample the checkpoints of a finished run on held-out tasks, and compare them; JSON data for its report.
+    """Sample the checkpoints of a finished run on held-out tasks, and judge them; JSON data for its report.
 
     Empty where the environment has no eval split, or `result_samples` is 0. `best_step` is the step of the best greedy
-    evaluation. The figure is `best_metric`, the mean over the seats that learn. The rollouts are stored.
+    evaluation. The figure is `best_metric`, the mean over the seats that learn; where several do, and earn differently,
+    each of them plays against the environment's teacher or random player, where there is one. The rollouts in which all
+    seats learn are stored.
     """
     env, began = config.make_env(), monotonic()
     tasks = choose_tasks(iter_tasks(env, "eval"), config.result_tasks) if config.result_samples else []
@@ -57,77 +58,116 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
     steps = {BEFORE: 0, AFTER: config.steps if run.state is None else int(run.state["step"])}
     if best_step is not None and best_step not in steps.values():
         steps[BEST] = best_step
-    rewards, rows = dict[str, TaskRewards](), list[dict[str, Any]]()
-    answers = dict[str, RolloutAnswers]()
-    for name, policy in _policies(config, env, run.path / CHECKPOINTS_FOLDER, names=[*steps], tasks=tasks):
-        groups = run_blocking(partial(_play, env, tasks, policy, samples=config.result_samples, seed=config.seed))
-        figures, answers[name] = rewards_of(groups, config.best_metric), answers_of(groups)
+    policies = partial(_policies, config, env, run.path / CHECKPOINTS_FOLDER, names=[*steps], tasks=tasks)
+    play = partial(_play, tasks=tasks, samples=config.result_samples, seed=config.seed)
+    played = dict[str, list[Group]]()
+    for name, policy in policies():
+        played[name] = run_blocking(partial(play, env, policy=policy))
         if name in steps:
-            run.store.add(groups, stage=RESULT_STAGE, step=steps[name], env=config.env_name)
+            run.store.add(played[name], stage=RESULT_STAGE, step=steps[name], env=config.env_name)
+            figures = rewards_of(played[name], config.best_metric)
             shown = {config.best_metric: estimate(figures.values()).value} if figures else {}
             logger.log_step(RESULT_STAGE, [*steps].index(name) + 1, of=len(steps), metrics=shown)
-        played = sum(len(group.rollouts) for group in groups)
-        if figures:
-            rewards[name] = figures
-        rows.append(
-            {
-                "policy": name,
-                "step": steps.get(name),
-                "reward": asdict(estimate(figures.values())) if figures else None,
-                "failed": played - sum(map(len, figures.values())),
-            }
+    is_self_play = not all(map(_has_common_interest, played.values()))
+    opponent = _fixed_player(config, env, tasks) if is_self_play else None
+    measured = played
+    if opponent is not None:
+        matches = opponent.matches(env)
+        measured = {
+            name: [group for one in matches for group in run_blocking(partial(play, one, policy=policy))]
+            for name, policy in policies()
+        }
+    rewards = figures_by_policy(measured, config.best_metric)
+    truths = {name: figures_by_policy(measured, name) for name in truth_names(env) if name != config.best_metric}
+    comparable = config.best_metric == "reward" and config.curriculum in COMPARABLE_CURRICULA
+    verdict = judge_result(
+        Evidence(
+            rewards=rewards,
+            truths=truths,
+            warnings=[event.body for event in run.store.events() if event.kind == WARNING_EVENT],
+            training_rewards=[v for _, v in run.store.metrics("rl", "reward")]
+            if comparable and not is_self_play
+            else (),
+            opponent=opponent.name if opponent is not None else "",
+            is_self_play=is_self_play and opponent is None,
         )
+    )
+    unchanged = unchanged_share(answers_of(played.get(BEFORE, ())), answers_of(played.get(AFTER, ())))
     return {
         "metric": config.best_metric,
         "tasks": len(tasks),
         "samples": config.result_samples,
         "temperature": config.temperature,
-        "rows": rows,
-        **judge_result(rewards),
-        "unchanged": unchanged_share(answers.get(BEFORE, {}), answers.get(AFTER, {})),
+        "rows": [
+            _row(name, groups, steps.get(name), rewards=rewards, truths=truths) for name, groups in measured.items()
+        ],
+        **asdict(verdict),
+        "unchanged": unchanged,
         "rewards": rewards,
         "seconds": round(monotonic() - began, 1),
     }
 
 
-def judge_result(rewards: Mapping[str, TaskRewards]) -> dict[str, Any]:
-    """The paired difference of after and before, the sentence that says it, and the checkpoint to hand out.
+def figures_by_policy(groups: Mapping[str, Sequence[Group]], metric: str) -> dict[str, TaskRewards]:
+    """The figures of every policy that has any."""
+    return {name: found for name, played in groups.items() if (found := rewards_of(played, metric))}
 
-    The last weights are handed out unless the best checkpoint, or the start, is clearly better in this evaluation.
-    """
-    if not rewards.get(BEFORE) or not rewards.get(AFTER):
-        return {"difference": None, "verdict": "none", "sentence": NOTHING_SCORED, "policy": AFTER}
-    try:
-        moved = compare_rewards(rewards[BEFORE], rewards[AFTER])
-    except UsageError:
-        return {"difference": None, "verdict": "none", "sentence": NOTHING_SCORED, "policy": AFTER}
-    size, verdict = moved.difference, "none"
-    if moved.clear:
-        verdict = "better" if size.value > 0 else "worse"
-    many = f"{size.clusters} held-out tasks, {moved.second.count} sampled rollouts each way"
-    interval = "" if size.low is None else f" [{size.low:.3f}, {size.high:.3f}]"
-    sentence = {
-        "better": f"Better by {size.value:.3f}{interval} after training",
-        "worse": f"Worse by {-size.value:.3f} [{-(size.high or 0):.3f}, {-(size.low or 0):.3f}] after training",
-        "none": f"No difference shown: {size.value:+.3f}{interval} after training",
-    }[verdict]
-    if size.clusters < MIN_RESULT_TASKS:
-        sentence = f"Too few held-out tasks to tell ({size.clusters}; at least {MIN_RESULT_TASKS}): {size.value:+.3f}"
-    chosen = AFTER
-    for name in (BEST, BEFORE):
-        if name in rewards and _clearly_better(rewards[name], rewards[AFTER]):
-            chosen = name if chosen == AFTER or _mean(rewards[name]) > _mean(rewards[chosen]) else chosen
+
+def _row(
+    name: str,
+    groups: Sequence[Group],
+    step: int | None,
+    *,
+    rewards: Mapping[str, TaskRewards],
+    truths: Mapping[str, Mapping[str, TaskRewards]],
+) -> dict[str, Any]:
+    """A policy's figures, for the table."""
+
+    def figure(by: Mapping[str, TaskRewards]) -> dict[str, Any] | None:
+        return asdict(estimate(by[name].values())) if name in by else None
+
+    scored = sum(map(len, rewards.get(name, {}).values()))
     return {
-        "difference": {**asdict(size), "p_value": moved.p_value},
-        "verdict": verdict,
-        "sentence": f"{sentence} ({many}, p = {moved.p_value:.2g}).",
-        "policy": chosen,
+        "policy": name,
+        "step": step,
+        "reward": figure(rewards),
+        "truths": {truth: figure(by) for truth, by in truths.items()},
+        "failed": sum(len(group.rollouts) for group in groups) - scored,
     }
 
 
-MIN_RESULT_TASKS = 6
-"""Tasks below which signs alone are chance with a probability of 5% and more."""
-NOTHING_SCORED = "No difference shown: too few rollouts could be scored."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FixedPlayer:
+    """A player of the environment that does not learn."""
+
+    name: str
+    policy: Policy
+
+    def matches(self, env: Environment) -> list[Environment]:
+        """The environment with each seat that learns in turn, and this player in the others of them."""
+        seats = _learning_seats(env)
+        return [env.with_frozen_seats({other: self.policy for other in seats if other != seat}) for seat in seats]
+
+
+def _learning_seats(env: Environment) -> list[str]:
+    return [seat for seat in env.seats if seat not in env.frozen_seats]
+
+
+def _fixed_player(config: TrainConfig, env: Environment, tasks: Sequence[Task]) -> _FixedPlayer | None:
+    """The teacher, or the random player; None where there is neither."""
+    if config.sft_teacher in env.players or TEACHER in env.players:
+        name = config.sft_teacher or TEACHER
+        return _FixedPlayer(name=name, policy=teacher_policy(env, name, tasks))
+    return _FixedPlayer(name=RANDOM, policy=make_player(env, RANDOM)) if RANDOM in env.players else None
+
+
+def _has_common_interest(groups: Sequence[Group]) -> bool:
+    """Whether all seats that learn earn the same in every rollout, as a single seat does."""
+    return all(
+        len({t.score.reward for t in rollout.trajectories if t.trainable and t.score is not None}) < 2
+        for group in groups
+        for rollout in group.rollouts
+    )
 
 
 def answers_of(groups: Sequence[Group]) -> RolloutAnswers:
@@ -160,7 +200,7 @@ def unchanged_share(before: RolloutAnswers, after: RolloutAnswers) -> float | No
 
 def rewards_of(groups: Sequence[Group], metric: str) -> TaskRewards:
     """The figure of every scored rollout, by task."""
-    figures: TaskRewards = {}
+    figures: dict[str, list[float]] = {}
     for group in groups:
         values = [rollout_figure(rollout, metric) for rollout in group.rollouts]
         figures.setdefault(group.task.id, []).extend(value for value in values if value is not None)
@@ -211,15 +251,6 @@ def _policies(
         yield RANDOM, make_player(env, RANDOM)
 
 
-async def _play(env: Environment, tasks: Sequence[Task], policy: Policy, *, samples: int, seed: int) -> list[Group]:
+async def _play(env: Environment, *, tasks: Sequence[Task], policy: Policy, samples: int, seed: int) -> list[Group]:
     async with rollouts(env, tasks, policy, group_size=samples, seed=seed) as stream:
         return sorted([group async for group in stream], key=lambda group: group.index)
-
-
-def _clearly_better(ours: TaskRewards, theirs: TaskRewards) -> bool:
-    compared = compare_rewards(theirs, ours)
-    return compared.clear and compared.difference.value > 0
-
-
-def _mean(rewards: TaskRewards) -> float:
-    return estimate(rewards.values()).value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
@@ -30,15 +30,15 @@ from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
 from wanderlust.training.overoptimisation import OVEROPTIMISATION_FILE, draw_overoptimisation, overoptimisation
 from wanderlust.training.result import (
-    AFTER,
     CHECKPOINT_OF,
     LAST_CHECKPOINT,
     START_CHECKPOINT,
     evaluate_result,
     rewards_of,
 )
-from wanderlust.training.reward_hacking import RewardHackingMonitors
+from wanderlust.training.reward_hacking import RewardHackingMonitors, truth_names
 from wanderlust.training.run_report import policy_sentence, write_run_report
+from wanderlust.training.verdict import AFTER
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
 
@@ -69,9 +69,9 @@ def run_training(
     run.clock.record()
     curve = facts["curve"]
     body = {"seed": config.seed, "wall_s": 0.0, "checkpoint": str(end), "curve": curve}
-    points = eval_curve(curve, config.best_metric)
-    top = best_point(points)
-    body["best"] = None if top is None else {"step": top.step, config.best_metric: top.value}
+    points, chosen_by = eval_curve(curve, config.best_metric), selection_metric(config)
+    top = best_point(eval_curve(curve, chosen_by))
+    body["best"] = None if top is None else {"step": top.step, chosen_by: top.value}
     result = body["result"] = evaluate_result(
         config, run, best_step=top.step if top is not None else None, logger=logger
     )
@@ -81,14 +81,18 @@ def run_training(
     signal, clipped = (
         [value for _, value in run.store.metrics("rl", name)] for name in ("frac_groups_with_signal", "clip_fraction")
     )
-    body["advice"] = advise(
-        config,
-        rewards=result.get("rewards", {}),
-        verdict=result.get("verdict", ""),
-        signal=signal,
-        points=points,
-        unchanged=result.get("unchanged"),
-        clipped=clipped,
+    body["advice"] = (
+        [result["advice"]]
+        if result.get("advice")
+        else advise(
+            config,
+            rewards=result.get("rewards", {}),
+            verdict=result.get("verdict", ""),
+            signal=signal,
+            points=points,
+            unchanged=result.get("unchanged"),
+            clipped=clipped,
+        )
     )
     body["policy_sentence"] = policy_sentence(body)
     if curve_of_truth := overoptimisation(run.store, kl_weight=config.kl):
@@ -125,7 +129,9 @@ async def _run_rl(
     config: TrainConfig, run: Run, setup: TrainingSetup, *, facts: dict[str, Any], logger: Logger
 ) -> None:
     env = config.make_env()
-    monitors = RewardHackingMonitors.for_environment(env, stop_on_warning=config.on_hack == "stop")
+    monitors = RewardHackingMonitors.for_environment(
+        env, stop_on_warning=config.on_hack == "stop", is_own_reward=config.label_estimator == "none"
+    )
     learner = TrainingLoop(run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors)
     examine = partial(
         _evaluate_step, learner, setup, tasks=choose_tasks(iter_tasks(env, "eval"), config.eval_tasks), config=config
@@ -167,11 +173,17 @@ async def _evaluate_step(
     return await prune(
         loop.run.path / CHECKPOINTS_FOLDER,
         curve,
-        metric=config.best_metric,
+        metric=selection_metric(config),
         keep_last=config.keep_last,
         patience=config.patience,
         save=partial(save_checkpoint, config=config, setup=setup, averaged=True),
     )
+
+
+def selection_metric(config: TrainConfig) -> str:
+    """The figure by which the best checkpoint is chosen: the first held-out part, where no other one is asked for."""
+    truths = truth_names(config.make_env()) if config.best_metric == "reward" else []
+    return truths[0] if truths else config.best_metric
 
 
 def _advise(loop: TrainingLoop, step: int, groups: Sequence[Group], *, config: TrainConfig) -> None:
@@ -183,7 +195,7 @@ def _advise(loop: TrainingLoop, step: int, groups: Sequence[Group], *, config: T
     digests = [blake2b(repr(one).encode(), digest_size=8).hexdigest() for one in said]
     known = facts.setdefault("greedy_before", digests)
     same = sum(a == b for a, b in zip(known, digests, strict=False)) / max(len(digests), 1)
-    points = [{"step": p["step"], **point_estimates(p).get(config.best_metric, {})} for p in facts["curve"]]
+    points = [{"step": p["step"], **_bounded(point_estimates(p).get(config.best_metric, {}))} for p in facts["curve"]]
     lines = advise_during(
         config,
         metrics={name: [value for _, value in store.metrics("rl", name)] for name in ADVICE_METRICS},
@@ -197,6 +209,12 @@ def _advise(loop: TrainingLoop, step: int, groups: Sequence[Group], *, config: T
             store.add_event(ADVICE_EVENT, {"stage": "rl", "step": step - 1, "kind": kind, "text": line})
             if isinstance(loop.logger, ProgressLogger):
                 loop.logger.log_line(f"eval {step}: {line}")
+
+
+def _bounded(figure: Mapping[str, float]) -> dict[str, Any]:
+    """A figure with ends of its interval also where all of several tasks agree, so that none can be computed."""
+    agree = figure.get("low", 0.0) is None and figure["clusters"] > 1
+    return {**figure, "low": figure["value"], "high": figure["value"]} if agree else {**figure}
 
 
 def _checked_report(result: Report) -> Report:

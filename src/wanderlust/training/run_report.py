@@ -24,13 +24,20 @@ POLICY_NAMES = {
 }
 
 
-def result_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The sampled evaluation for people: policy, figure with its interval, failed rollouts."""
+def result_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The sampled evaluation for people: policy, figure with its interval, those of held-out parts, failed rollouts."""
     rows = []
     for row in result.get("rows", ()):
         step = f", step {row['step']}" if row["step"] else ""
-        rows.append((f"{POLICY_NAMES[row['policy']]}{step}", figure_text(row["reward"]), str(row["failed"] or "")))
+        truths = [figure_text(row["truths"][name]) for name in result.get("truths", ())]
+        figures = (figure_text(row["reward"]), *truths, str(row["failed"] or ""))
+        rows.append((f"{POLICY_NAMES[row['policy']]}{step}", *figures))
     return rows
+
+
+def result_header(result: Mapping[str, Any]) -> list[str]:
+    """Names of the columns of `result_rows`."""
+    return ["policy", result["metric"], *(f"{name} (held out)" for name in result.get("truths", ())), "failed rollouts"]
 
 
 def describe_result(result: Mapping[str, Any]) -> str:
@@ -62,7 +69,7 @@ def policy_sentence(report: Mapping[str, Any]) -> str:
         noted = f"; the best greedy evaluation was at step {best}" if best is not None else ""
         return f"{said}, the last weights{noted}."
     what = "the model before training" if kind == "before" else f"the best greedy evaluation's, of step {best}"
-    return f"{said}, {what}: it is clearly better than the last weights, which are in checkpoints/rl."
+    return f"{said}, {what}: the last weights, which are in checkpoints/rl, are clearly worse."
 
 
 def write_run_report(
@@ -80,14 +87,16 @@ def report_page(report: Mapping[str, Any], *, title: str) -> str:
     result, lines = report.get("result", {}), [f"# {title}, seed {report['seed']}", ""]
     if result:
         lines += [result["sentence"], "", f"Sampled, {describe_result(result)}; {result['seconds']:.0f} s.", ""]
-        lines += [f"| policy | {result['metric']} | failed rollouts |", "|---|---|---|"]
-        lines += ["| " + " | ".join(row) + " |" for row in result_rows(result)]
+        header = result_header(result)
+        lines += ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *result_rows(result))]
     else:
         lines.append("Nothing was evaluated by sampling: there is no eval split, or result_samples is 0.")
     lines += ["", report["policy_sentence"], "", f"![learning curve]({CURVE_FILE})", ""]
     if "overoptimisation" in report:
         lines += [report["overoptimisation"]["sentence"], "", "![reward and truth](overoptimisation.png)", ""]
     lines += [f"- {line}" for line in report["advice"]]
+    if result.get("warnings"):
+        lines += ["", "Warnings of the monitors:", "", *(f"- {line}" for line in result["warnings"])]
     lines += ["", f"{report['wall_s']:.0f} seconds of wall time. Last weights: `{report['checkpoint']}`.", ""]
     return "\n".join(lines)
 

@@ -35,8 +35,8 @@ from wanderlust.training.group_source import (
 from wanderlust.training.label_free_rewards import label_judge
 from wanderlust.training.memory import check_gpus
 from wanderlust.training.models import algorithm_context, checkpoint_folder
-from wanderlust.training.result import RANDOM
 from wanderlust.training.trainers.context_parallel import check_full_attention
+from wanderlust.training.verdict import RANDOM
 from wanderlust.training.warmup import teacher_policy
 
 PROBE_TEXT = "Some 3 foo_bar(x)\n\u00e9\u4f60"

@@ -31,7 +31,7 @@ from wanderlust.training.config import ADDRESSES, RayCluster, TrainConfig, defau
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.memory import check_memory
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run_report import describe_result, figure_text, result_rows
+from wanderlust.training.run_report import describe_result, figure_text, result_header, result_rows
 from wanderlust.training.setup import check_engine, check_ray, check_servers, validate_config
 from wanderlust.training.trainers.fsdp_group import join_group
 
@@ -85,7 +85,7 @@ class TrainResult:
         """Before and after, sampled as in training on the same held-out tasks, with reference players."""
         result = self.report["result"]
         title = f"Sampled: {describe_result(result)}"
-        table = Table("policy", result["metric"], "failed", title=title, title_justify="left")
+        table = Table(*result_header(result), title=title, title_justify="left")
         for row in result_rows(result):
             table.add_row(*row)
         return table

@@ -69,9 +69,18 @@ export interface Trained {
     tasks: number
     samples: number
     temperature: number
-    rows: { policy: string; step: number | null; reward: Estimate | null; failed: number }[]
+    /** `truths`: the held-out parts, by name; null in runs of older versions, as are the next ones. */
+    rows: {
+      policy: string
+      step: number | null
+      reward: Estimate | null
+      truths?: Record<string, Estimate | null>
+      failed: number
+    }[]
     difference: (Estimate & { p_value: number }) | null
-    verdict: "better" | "worse" | "none"
+    truths: Record<string, Estimate & { p_value: number }> | null
+    warnings: string[] | null
+    verdict: "better" | "worse" | "none" | "exploited" | "doubtful" | "overfitted" | "self-play"
     sentence: string
     seconds: number
   } | null

@@ -14,6 +14,10 @@ const POLICIES = new Map([
 const VERDICTS = new Map<string, [Tone, string]>([
   ["better", ["good", "better"]],
   ["worse", ["bad", "worse"]],
+  ["exploited", ["bad", "exploited"]],
+  ["doubtful", ["bad", "doubtful"]],
+  ["overfitted", ["bad", "overfitted"]],
+  ["self-play", ["plain", "self-play"]],
 ])
 
 /** What a finished training run came to: the sentence, before and after on the same tasks, players, advice. */
@@ -35,6 +39,15 @@ export function TrainingResult({ trained: { result, policy_sentence, advice } }:
             <Pill tone={tone}>{word}</Pill> <Safe text={result.sentence} />
           </p>
           <Policies result={result} />
+          {result.warnings && result.warnings.length > 0 && (
+            <ul className="advice" aria-label="Warnings of the monitors">
+              {result.warnings.map(one => (
+                <li key={one}>
+                  Warning at <Safe text={one} />
+                </li>
+              ))}
+            </ul>
+          )}
         </>
       )}
       {policy_sentence && (
@@ -55,7 +68,8 @@ export function TrainingResult({ trained: { result, policy_sentence, advice } }:
   )
 }
 
-function Policies({ result: { metric, rows, difference } }: { result: NonNullable<Trained["result"]> }) {
+function Policies({ result: { metric, rows, difference, truths } }: { result: NonNullable<Trained["result"]> }) {
+  const names = Object.keys(truths ?? {})
   const all = rows.flatMap(({ reward }) => reward ?? [])
   const over = (one: Estimate) => `${count(one.count)} rollouts, ${count(one.clusters)} tasks`
   return (
@@ -67,6 +81,11 @@ function Policies({ result: { metric, rows, difference } }: { result: NonNullabl
             <Safe text={metric} />
           </th>
           <th scope="col">95% interval</th>
+          {names.map(name => (
+            <th key={name} scope="col">
+              <Safe text={name} /> (held out)
+            </th>
+          ))}
           <th scope="col">Over</th>
           <th scope="col">Failed</th>
           <th scope="col" className="result-line">
@@ -75,7 +94,7 @@ function Policies({ result: { metric, rows, difference } }: { result: NonNullabl
         </tr>
       </thead>
       <tbody>
-        {rows.map(({ policy, step, reward, failed }) => (
+        {rows.map(({ policy, step, reward, truths: own, failed }) => (
           <tr key={policy}>
             <th scope="row">
               {POLICIES.get(policy) ?? <Safe text={policy} />}
@@ -85,6 +104,9 @@ function Policies({ result: { metric, rows, difference } }: { result: NonNullabl
               <b>{figure(reward?.value)}</b>
             </td>
             <td>{reward ? interval(reward) : "\u2013"}</td>
+            {names.map(name => (
+              <td key={name}>{figure(own?.[name]?.value)}</td>
+            ))}
             <td className="quiet">{reward ? over(reward) : "nothing scored"}</td>
             <td className="quiet">{count(failed)}</td>
             <td className="result-line">{reward && <Interval one={reward} all={all} />}</td>
@@ -97,6 +119,9 @@ function Policies({ result: { metric, rows, difference } }: { result: NonNullabl
               <b>{signed(difference.value)}</b>
             </td>
             <td>{interval(difference)}</td>
+            {names.map(name => (
+              <td key={name}>{signed(truths?.[name]?.value)}</td>
+            ))}
             <td className="quiet">{count(difference.clusters)} tasks</td>
             <td />
             <td className="result-line" />
