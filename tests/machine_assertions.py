@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import dedent
 
@@ -35,6 +35,7 @@ RECORDED = {"seconds", "latency"}
 READS = {"open", "Path", "read_text", "read_bytes"}
 """Functions that read the files above."""
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+Shared = Mapping[str, Mapping[str, tuple[bool, ...]]]
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -67,6 +68,8 @@ class Names:
             return tuple(self.has(part) for part in node.elts)
         if isinstance(node, ast.Await):
             return self.parts(node.value)
+        if isinstance(node, ast.Call) and runs_coroutine(node):
+            return self.parts(node.args[0])
         if isinstance(node, ast.Call) and called(node) in self.functions:
             return self.functions[called(node)]
         return (self.has(node),)
@@ -83,7 +86,7 @@ class Names:
 
     def _is_of_call(self, call: ast.Call) -> bool:
         """Whether a call gives a value of the machine."""
-        if self.is_probe(call):
+        if self.is_probe(call) or (runs_coroutine(call) and any(self.parts(call.args[0]))):
             return True
         if called(call) in self.functions:
             return any(self.functions[called(call)])
@@ -98,6 +101,11 @@ def called(call: ast.Call) -> str:
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
+def runs_coroutine(call: ast.Call) -> bool:
+    """`asyncio.run(...)`, whose result is the coroutine's."""
+    return ast.unparse(call.func) == "asyncio.run" and bool(call.args)
+
+
 def own_nodes(scope: Scope) -> Iterator[ast.AST]:
     """What belongs to a scope, in the order of the text; functions inside it are scopes of their own."""
     todo = list(reversed(scope.body))
@@ -106,12 +114,6 @@ def own_nodes(scope: Scope) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, FUNCTIONS | ast.Lambda):
             todo += reversed(list(ast.iter_child_nodes(node)))
-
-
-def scopes(tree: ast.Module) -> Iterator[Scope]:
-    """The module and all functions in it."""
-    yield tree
-    yield from (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
 
 
 def bind(names: Names, target: ast.expr, parts: tuple[bool, ...]) -> None:
@@ -192,27 +194,6 @@ def program(text: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def helpers(trees: Iterable[ast.Module]) -> dict[str, tuple[bool, ...]]:
-    """Functions, by name, that return values of the machine."""
-    found = dict[str, tuple[bool, ...]]()
-    parsed = [
-        (probes, scope)
-        for tree in trees
-        for probes in [imports(tree)]
-        for scope in scopes(tree)
-        if isinstance(scope, FUNCTIONS)
-    ]
-    while True:
-        before = len(found)
-        for probes, scope in parsed:
-            names = Names(probes, functions=found)
-            learn(names, scope)
-            if scope.name not in found and any(parts := returned(names, scope)):
-                found[scope.name] = parts
-        if len(found) == before:
-            return found
-
-
 def imports(tree: ast.Module) -> dict[str, str]:
     """Names in a module that are probes."""
     return {
@@ -224,15 +205,56 @@ def imports(tree: ast.Module) -> dict[str, str]:
     }
 
 
-def machine_assertions(tree: ast.Module, functions: Mapping[str, tuple[bool, ...]] | None = None) -> list[int]:
-    """Lines of a module with an assertion about a value of the machine."""
-    known = {**helpers([tree]), **(functions or {})}
-    found = list[int]()
-    outer = Names(imports(tree), functions=known)
-    learn(outer, tree)
-    for scope in scopes(tree):
-        names = Names(outer.probes, {*outer.values}, known)
+def inner_functions(scope: Scope) -> list[FUNCTIONS]:
+    """The functions that are defined in a scope, methods of its classes included."""
+    return [node for node in own_nodes(scope) if isinstance(node, FUNCTIONS)]
+
+
+def names_in(scope: Scope, outer: Names) -> Names:
+    """What is of the machine in a scope, given what is where it stands."""
+    given = (
+        [] if isinstance(scope, ast.Module) else [one.arg for one in ast.walk(scope.args) if isinstance(one, ast.arg)]
+    )
+    functions, inner = dict(outer.functions), inner_functions(scope)
+    for function in inner:
+        functions.pop(function.name, None)
+    names = Names(outer.probes, outer.values.difference(given), functions)
+    for _ in range(2):  # a name may be used above the line that binds it
+        for function in inner:
+            if any(parts := returned(names_in(function, names), function)):
+                functions[function.name] = parts
         learn(names, scope)
-        learn(names, scope)  # a name may be used above the line that binds it, in a loop
-        found += asserted(names, scope)
-    return sorted({*found})
+    return names
+
+
+def faults(scope: Scope, outer: Names) -> Iterator[int]:
+    """Lines of a scope, and of those in it, with an assertion about a value of the machine."""
+    names = names_in(scope, outer)
+    yield from asserted(names, scope)
+    for function in inner_functions(scope):
+        yield from faults(function, names)
+
+
+def outside(tree: ast.Module, shared: Shared) -> Names:
+    """What a module has from others."""
+    functions = {
+        alias.asname or alias.name: shared[home][alias.name]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (home := (node.module or "").rpartition(".")[2]) in shared
+        for alias in node.names
+        if alias.name in shared[home]
+    }
+    return Names(imports(tree), functions=functions)
+
+
+def helpers(trees: Mapping[str, ast.Module]) -> Shared:
+    """The functions of modules that return values of the machine, by module."""
+    found: Shared = {}
+    for _ in range(2):  # a helper may call one of another module
+        found = {name: names_in(tree, outside(tree, found)).functions for name, tree in trees.items()}
+    return {name: functions for name, functions in found.items() if functions}
+
+
+def machine_assertions(tree: ast.Module, shared: Shared | None = None) -> list[int]:
+    """Lines of a module with an assertion about a value of the machine; `shared`: what `helpers` found in others."""
+    return sorted({*faults(tree, outside(tree, shared or {}))})

@@ -24,6 +24,8 @@ FAULTS = {
     "named first": "began = SINCE\ntaken = round(SINCE - began, 1)\nquick = taken < 2\nassert quick",
     "in a tuple": "began = WALL\nassert (f(), WALL - began < 2) == (1, True)",
     "helper": "def timed(f):\n    t = WALL\n    return f(), WALL - t\n_, s = timed(g)\nassert s < 3",
+    "coroutine": "async def go():\n    return 1, SINCE\n_, s = asyncio.run(go())\nassert s < 5",
+    "helper inside": "def f():\n    def go():\n        return SINCE\n    assert go() < 5",
     "helper of a helper": "def a():\n    return SINCE\ndef b():\n    return a() + 1\nassert b() < 9",
     "the least of several": "times = []\nfor _ in range(3):\n    times.append(FINE)\nassert min(times) < 1",
     "fail behind a comparison": "if WALL > 5:\n    pytest.fail('slow')",
@@ -49,6 +51,8 @@ SOUND = {
     "recorded at all": "assert played.seconds > 0",
     "name of a clock": "assert 'time.monotonic' in text",
     "shown": "print(WALL)\nassert f()",
+    "a function of the same name": "def f():\n    def go():\n        return SINCE\ndef g():\n    def go():\n        return 1\n    assert go() < 5",  # noqa: E501
+    "a parameter of the same name": "s = SINCE\ndef f(s):\n    assert s < 5",
     "another function": "def f():\n    s = SINCE\ndef g():\n    s = 3\n    assert s < 5",
     "a mark in a file": "assert 'NoNewPrivs' in open('/proc/self/status').read()",
     "seed": "rng = Random(0)\nassert rng.random() < 1",
@@ -72,14 +76,15 @@ def test_what_is_sound_is_left_alone(name: str) -> None:
 
 
 def test_helpers_of_other_files_are_known() -> None:
-    shared = helpers([ast.parse("def took(f):\n    t = time.time()\n    f()\n    return time.time() - t")])
-    assert machine_assertions(ast.parse("assert took(f) < 3"), shared) == [1]
+    shared = helpers({"clocks": ast.parse("def took(f):\n    t = time.time()\n    f()\n    return time.time() - t")})
+    assert machine_assertions(ast.parse("from clocks import took as t\nassert t(f) < 3"), shared) == [2]
+    assert machine_assertions(ast.parse("from games import took\nassert took(f) < 3"), shared) == []
 
 
 def test_no_test_asserts_what_depends_on_the_machine() -> None:
     """Turn it into a count (`tests/counts.py`), into a wait (`tests/patience.py`), or into a bar in `benchmarks/`."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))}
-    shared = helpers(trees.values())
-    found = {path.name: lines for path, tree in trees.items() if (lines := machine_assertions(tree, shared))}
-    found.pop(Path(__file__).name, None)
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))}
+    shared = helpers(trees)
+    found = {name: lines for name, tree in trees.items() if (lines := machine_assertions(tree, shared))}
+    found.pop(Path(__file__).stem, None)
     assert found == {}
