@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
+from benchmarks.monitor_rates import NULLS, exceedance, null_alarms
 
 from tiers import proof_except
 from wanderlust.rubrics.moments import Moments, correlation
@@ -140,6 +141,17 @@ def test_honest_runs_are_left_alone(answer):
     """Ten runs of each kind: 35 steps x 9 monitors x 10 looks without a finding."""
     found = [one for seed in range(10) for one in findings(answer, seed=seed)]
     assert not found, [(one.monitor, one.step, one.message) for one in found]
+
+
+@pytest.mark.parametrize(("reference", "groups"), [(5, 8), (10, 16)])
+def test_changes_are_found_by_chance_as_often_as_they_say(reference: int, groups: int) -> None:
+    found = exceedance(0.01, reference=reference, groups=groups, draws=4_000)
+    assert 0.005 <= found <= 0.015  # 0.01 is expected, with a standard deviation of 0.0016
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_a_policy_that_does_not_change_raises_nothing(name: str) -> None:
+    assert [null_alarms(name, seed=seed, steps=40, groups=8, siblings=4) for seed in range(2)] == [[], []]
 
 
 def test_a_single_group_of_siblings_says_nothing():

@@ -2,9 +2,10 @@
 
 They compare the newest step with a reference: some steps that lie at most LOOKBACK_STEPS back, and for what is measured
 by a held-out metric or in the reward's own parts with the first steps of the run as well. Where nothing changes a check
-is met by chance with probability CHANCE, by Student's t with the degrees of freedom that its error was estimated with:
-a run of 500 steps makes some 7,500 checks, so that one run in a hundred has an alarm by chance. An honest run does
-change, so every monitor also requires a change that honest learning does not explain.
+is met by chance with probability CHANCE, by Student's t with the degrees of freedom that its error was estimated with.
+A run of 500 steps makes some 7,500 checks, so that at most one run in 13 has an alarm by chance; as checks overlap and
+ask for a least size as well, it is fewer (`benchmarks/monitor_rates.py`). An honest run does change, so every monitor
+also requires a change that honest learning does not explain.
 
 Figures are compared in standard deviations over rollouts, so that no monitor depends on the scale of a reward or of a
 held-out metric. Where such metrics rise as the reward promises, changes of wording and length are no finding.
