@@ -133,7 +133,7 @@ def measured(folder: Path) -> Iterator[Bar]:
     )
     fresh = [one for one in (*misled, *silent, *alarmed, *doubted) if one.name not in DEVELOPED]
     yield Bar(
-        name="headlines: faults among the dynamics that nothing was tuned on (of 20)",
+        name="headlines: faults among the dynamics written before any was run (of 20)",
         figure=len({(one.name, one.shown) for one in fresh}),
         bar=2,
         aim=0,

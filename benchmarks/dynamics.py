@@ -4,7 +4,7 @@ A task shows three words; the right answer is the partner of the second one, by 
 teacher slips, and says now and then what a flawed reward pays for, as a pretrained model would. `truth` is whether the
 last of the twelve words in an answer is right. It is a held-out part where `shown`, else recorded and seen by no one.
 
-`DEVELOPED` were looked at while the monitors were written. `FRESH` were written before, and run once afterwards.
+`DEVELOPED` were looked at while the monitors were written. `FRESH` were written before any of them was run.
 """
 
 from __future__ import annotations

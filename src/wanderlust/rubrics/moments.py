@@ -24,6 +24,11 @@ class Moments:
     count: int = 0
     clusters: int = 0
 
+    @property
+    def groups(self) -> int:
+        """Independent groups; as many as rollouts where that is not known."""
+        return self.clusters or self.count
+
     @classmethod
     def of(cls, clusters: Sequence[Sequence[float]]) -> Moments:
         """Of values by group."""
@@ -71,12 +76,12 @@ def change_of(reference: Sequence[Moments], newest: Sequence[Moments]) -> Change
     known, new = ([value for value in values if value.count] for values in (reference, newest))
     if not known or not new:
         return Change(size=0.0, error=0.0, freedom=1.0)
-    groups = max(sum(max(v.clusters - 1, 0) for v in (*known, *new)), 1)
-    variance = fsum(v.error**2 * v.clusters * max(v.clusters - 1, 0) for v in (*known, *new)) / groups
-    within = variance * sum(1 / max(sum(v.clusters for v in steps), 1) for steps in (known, new))
+    groups = max(sum(max(v.groups - 1, 0) for v in (*known, *new)), 1)
+    variance = fsum(v.error**2 * v.groups * max(v.groups - 1, 0) for v in (*known, *new)) / groups
+    within = variance * sum(1 / max(sum(v.groups for v in steps), 1) for steps in (known, new))
     jumps = fsum((b.mean - a.mean) ** 2 for a, b in pairwise(known)) / 2 / max(len(known) - 1, 1)
     steps = 2 / 3 * max(len(known) - 1, 1)
-    usual = variance * fsum(1 / max(v.clusters, 1) for v in known) / len(known) * (1 + 2 * sqrt(2 / steps))
+    usual = variance * fsum(1 / max(v.groups, 1) for v in known) / len(known) * (1 + 2 * sqrt(2 / steps))
     beyond = max(jumps - usual, 0.0) * (1 / len(known) + 1 / len(new))
     parts = within**2 / groups + beyond**2 / steps
     return Change(
