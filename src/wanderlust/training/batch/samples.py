@@ -55,8 +55,8 @@ class Sample:
     """False for the second and further samples of an episode: it counts as one sequence."""
     episode: int = -1
     """Number of its episode where several samples share one and their ratios are taken together; -1 is no such."""
-    turns: dict[int, range] = field(default_factory=dict)
-    """Where the sampled tokens of each turn stand, by its number in the trajectory; `to_samples` fills it in."""
+    turns: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """First place and end of each turn's sampled tokens, by its number in the trajectory; `to_samples` fills it in."""
 
     @property
     def counted_tokens(self) -> int:
@@ -131,7 +131,7 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
         if trajectory.advantages is not None:
             credit = trajectory.advantages[number]
         sample.append_completion(tokens.completion, tokens.logprobs, credit)
-        sample.turns[number] = range(len(sample.ids) - len(tokens.completion), len(sample.ids))
+        sample.turns[number] = len(sample.ids) - len(tokens.completion), len(sample.ids)
         if trajectory.sft_weight or (kl and trajectory.reference_logprobs is not None):
             reference_logprobs = (
                 trajectory.reference_logprobs[number]
@@ -158,9 +158,9 @@ def values_by_turn(samples: Sequence[Sample], values: Sequence[Sequence[float]])
     of conversations, which is not that of the turns: a per-token number goes from one to the other by its turn only.
     """
     of_turn = {
-        turn: [row[place] for place in places]
+        turn: list(row[first:end])
         for sample, row in zip(samples, values, strict=True)
-        for turn, places in sample.turns.items()
+        for turn, (first, end) in sample.turns.items()
     }
     return [of_turn[turn] for turn in sorted(of_turn)]
 
@@ -169,8 +169,8 @@ def values_by_sample(samples: Sequence[Sample], turns: Sequence[Sequence[float]]
     """Per sample, one number per token: that of its turn where it was sampled, else 0. Undoes `values_by_turn`."""
     rows = [[0.0] * len(sample.ids) for sample in samples]
     for sample, row in zip(samples, rows, strict=True):
-        for turn, places in sample.turns.items():
-            row[places.start : places.stop] = turns[turn]
+        for turn, (first, end) in sample.turns.items():
+            row[first:end] = turns[turn]
     return rows
 
 
@@ -271,9 +271,9 @@ def imitation_samples(
     turns = [replace(turn, tokens=own) for turn, own in zip(trajectory.turns, tokens, strict=True)]
     samples = to_samples(replace(trajectory, turns=turns, advantage=1.0, advantages=None, sft_weight=0.0))
     for sample in samples:
-        for turn in [turn for turn in sample.turns if turn < first]:
-            places = sample.turns[turn]
-            sample.mask[places.start : places.stop] = [False] * len(places)
+        for turn, (begin, end) in sample.turns.items():
+            if turn < first:
+                sample.mask[begin:end] = [False] * (end - begin)
         if context:
             sample.advantages = [1.0 if on else context for on in sample.mask]
             sample.mask = [True] * len(sample.ids)
