@@ -99,9 +99,7 @@ def teacher_samples(
             own = imitation_samples(one, renderer, context=config.sft_context_weight if fresh else 0.0)
         except PolicyFailure as failure:
             raise UsageError(f"an episode of the teacher cannot be imitated: {one_line(str(failure))}") from failure
-        answer = max(
-            (len(places) - 1 for sample in own for places in sample.turns.values()), default=0
-        )  # without its end
+        answer = max((end - begin - 1 for sample in own for begin, end in sample.turns.values()), default=0)
         episode = max((len(sample.ids) for sample in own), default=0)
         longest = {"answer": max(longest["answer"], answer), "episode": max(longest["episode"], episode)}
         if answer > config.max_tokens or episode > positions:
