@@ -45,7 +45,7 @@ FEW: dict[str, Any] = {
     "result_samples": 1,
 }
 ROWS: dict[str, Any] = {"epochs": 25, "batch_tokens": 256}
-PAIRS: dict[str, Any] = {"epochs": 2, "batch_tokens": 1024, "lr": 1e-3}
+PAIRS: dict[str, Any] = {"epochs": 2, "batch_tokens": 1024, "lr": 3e-4}
 SMALL_SHAPES = ("tool", "toolset", "worlds")
 """Shapes in which the pretrained model is trained: two to six minutes of processor time each."""
 

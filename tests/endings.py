@@ -7,17 +7,23 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.repository_shelf import SHELF
 from tests.boxes import ASK, MEDIUM
 
 from wanderlust.adapters.external_program import Program
 from wanderlust.environment import Environment, Episode, Limits, MultiTurnEnvironment, SingleTurnEnvironment, Step
 from wanderlust.environment import StepEnvironment as StepWise
+from wanderlust.environments.repository import Repository
 from wanderlust.errors import ContextFull, PolicyFailure, StopEpisode
 from wanderlust.policies.base import TokenPrices
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import RolloutJob, RolloutSettings, rollout
+from wanderlust.tasks.repository.mining import MiningOptions, mine
 from wanderlust.tools.function import open_toolsets, toolset
 from wanderlust.tools.mcp_server import serve_http
 from wanderlust.tools.mcp_toolset import McpServer
@@ -218,6 +224,25 @@ async def world() -> AsyncIterator[Environment]:
     yield env
 
 
+@cache
+def mined() -> TemporaryDirectory[str]:
+    """A folder with one task of a small package."""
+    folder = TemporaryDirectory()
+    for path, text in SHELF.items():
+        place = Path(folder.name, "shelf", path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    options = MiningOptions(per_package=1, installed=True)
+    mine([Path(folder.name, "shelf")], Path(folder.name, "out"), options=options)
+    return folder
+
+
+@asynccontextmanager
+async def repository() -> AsyncIterator[Environment]:
+    folder = await asyncio.to_thread(mined)
+    yield Repository(str(Path(folder.name, "out")))
+
+
 SHAPES: dict[str, Callable[[], Any]] = {
     "single": lambda: plain(Single([TASK], rubric=JUDGED)),
     "loop": lambda: plain(Loop()),
@@ -226,6 +251,7 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "toolset": tools(outer),
     "mcp": over_mcp,
     "sandbox": tools(shell),
+    "repository": repository,
     "seats": lambda: plain(Seats()),
     "world": world,
     "step": lambda: plain(Steps()),
@@ -249,7 +275,7 @@ class Worker:
         if self.turns >= self.last:
             await self.end()
         usage = {"prompt_tokens": 10, "completion_tokens": 5}
-        names = [tool.name for tool in tools if tool.name in ("work", "Notes__list_notes")]
+        names = [tool.name for tool in tools if tool.name in ("work", "Notes__list_notes", "read_file")]
         calls = [ToolCall(id=str(self.turns), name=name, arguments="{}") for name in names]
         return Completion(message=assistant("on", *calls), usage=usage)
 
@@ -297,7 +323,8 @@ async def play(ending: str, shape: Callable[[], Any], *, last: int = LAST_TURN) 
         limits, _ = LIMITS.get(ending, (Limits(), ""))
         settings = RolloutSettings(env=Seen(env, worker), policy=worker, limits=limits)
         settings.spending.prices = TokenPrices(input=1e6, output=1e6)
-        playing = asyncio.create_task(settings.run(RolloutJob(TASK, 0)))
+        task = next(iter([*env.tasks("train"), *env.tasks("eval")]), TASK) if isinstance(env, Repository) else TASK
+        playing = asyncio.create_task(settings.run(RolloutJob(task, 0)))
         if ending in ("time", "cancel"):
             await worker.waits.wait()
             assert worker.episode is not None

@@ -18,6 +18,8 @@ from wanderlust.types import Status
 CASES = [(shape, ending) for shape in SHAPES for ending in LIMITS]
 CASES = [case for case in CASES if case[0] != "single" or case[1] in ("context", "time", "forfeit")]
 """The only turn of an episode is its last in any case."""
+VERDICTS = ("world", "repository")
+"""Shapes whose closing code is a verdict on what the agent left, here on nothing done."""
 
 
 @pytest.mark.parametrize(("shape", "ending"), [case for case in CASES if case != ("seats", "conversation")])
@@ -28,19 +30,20 @@ def test_after_every_limit_the_episode_is_closed_as_usual_and_judged(shape: str,
     assert THROWN == []
     for seat in played.trajectories:
         assert seat.score is not None
-        assert seat.score.reward == (0.0 if shape == "world" else 1.0)
-    assert shape != "world" or "verdict" in played.state
+        assert seat.score.reward == (0.0 if shape in VERDICTS else 1.0)
+    assert shape not in VERDICTS or "verdict" in played.state
 
 
 @pytest.mark.parametrize("ending", ["failure", "cancel"])
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in ("step", "world")])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_after_a_failure_or_a_cancellation_nothing_is_closed_as_usual_and_nothing_scored(
     shape: str, ending: str
 ) -> None:
     played = asyncio.run(play(ending, SHAPES[shape], last=1 if shape == "single" else LAST_TURN))
     if played is not None:
         assert (played.status, played.stop_reason) == (Status.ERROR, "PolicyFailure")
-        assert "closed" not in played.state
+        assert not played.state.get("closed")
+        assert "verdict" not in played.state
         assert all(seat.score is None for seat in played.trajectories)
     assert (played is None) == (ending == "cancel")
     thrown = {"failure": "PolicyFailure", "cancel": "CancelledError"}[ending]
