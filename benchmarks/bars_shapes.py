@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.bar import Bar
-from benchmarks.shapes import SHAPES, ClumsyCups, hermes_checkpoint, with_erring_teacher
+from benchmarks.shapes import SHAPES, TASKS, ClumsyCups, hermes_checkpoint, with_erring_teacher
 from wanderlust import TrainConfig, evaluate_sync, train
 from wanderlust.environment import Environment
 from wanderlust.policies.checkpoints import resolve_start
@@ -48,6 +48,8 @@ ROWS: dict[str, Any] = {"epochs": 25, "batch_tokens": 256}
 PAIRS: dict[str, Any] = {"epochs": 2, "batch_tokens": 1024, "lr": 3e-4}
 SMALL_SHAPES = ("tool", "toolset", "worlds")
 """Shapes in which the pretrained model is trained: two to six minutes of processor time each."""
+SMALL_ROWS: dict[str, Any] = {"tasks": 24, "held_out": 12, "epochs": 2, "batch_tokens": 1024}
+SMALL_PAIRS: dict[str, Any] = {"tasks": 8, "held_out": 12, "epochs": 1, "batch_tokens": 2048, "lr": 1e-5}
 
 
 def trained(env: Environment, policy: str, folder: Path, **settings: Any) -> tuple[float, float]:
@@ -61,23 +63,27 @@ def trained(env: Environment, policy: str, folder: Path, **settings: Any) -> tup
 
 def played(env: Environment, policy: str, **options: Any) -> float:
     """The mean reward on held-out tasks, over the seats where there are several."""
-    rewards = evaluate_sync(env, policy, n=HELD_OUT, progress=False, **options).rewards
+    rewards = evaluate_sync(env, policy, progress=False, **options).rewards
     return fmean(one.value for one in rewards.values())
 
 
-def imitated(env: Environment, policy: str, folder: Path, **settings: Any) -> float:
+def imitated(
+    env: Environment, policy: str, folder: Path, *, tasks: int = TASKS, held_out: int = HELD_OUT, **settings: Any
+) -> float:
     """What a model earns after SFT on the rows of its teacher's stored episodes."""
-    evaluate_sync(env, "teacher", split="train", samples=2, out=folder / "played", progress=False)
+    evaluate_sync(env, "teacher", split="train", n=tasks, samples=2, out=folder / "played", progress=False)
     run = finetune(folder / "played", policy, "sft", out=folder / "sft", progress=False, **settings)
-    return played(env, str(run.policy_folder))
+    return played(env, str(run.policy_folder), n=held_out)
 
 
-def preferred(env: Environment, policy: str, folder: Path, **settings: Any) -> tuple[float, float]:
+def preferred(
+    env: Environment, policy: str, folder: Path, *, tasks: int = TASKS, held_out: int = HELD_OUT, **settings: Any
+) -> tuple[float, float]:
     """What a model earns before and after DPO on pairs of its own rollouts."""
-    evaluate_sync(env, policy, split="train", samples=8, out=folder / "played", progress=False)
-    before = played(env, policy, samples=4)
+    evaluate_sync(env, policy, split="train", n=tasks, samples=8, out=folder / "played", progress=False)
+    before = played(env, policy, n=held_out, samples=4)
     run = finetune(folder / "played", policy, "dpo", out=folder / "dpo", progress=False, **settings)
-    return before, played(env, str(run.policy_folder), samples=4)
+    return before, played(env, str(run.policy_folder), n=held_out, samples=4)
 
 
 def bars() -> Iterator[Bar]:
@@ -98,17 +104,28 @@ def bars() -> Iterator[Bar]:
             trained(erring, checkpoint, folder / f"{name}-erring", **SHORT, **LLAMA)
             start = str(folder / f"{name}-erring" / "checkpoints" / "start")
             before, after = preferred(erring, start, folder / f"{name}-pairs", **PAIRS)
-            lift = after - before
-            yield Bar(name=f"{name}, Llama, dpo over its start", figure=lift, bar=0.0, aim=0.1, better="higher")
+            yield _lift(f"{name}, Llama", after - before)
         for name in SMALL_SHAPES:
             start = resolve_start(SMOLLM2_POLICY)
             ours, teacher = trained(SHAPES[name](), start, folder / f"{name}-smollm2", **FEW, **SMOLLM2)
             yield _share(f"{name}, SmolLM2, train", ours / teacher, note="12 held-out tasks")
+        env, start = SHAPES["tool"](), resolve_start(SMOLLM2_POLICY)
+        share = imitated(env, start, folder / "smollm2-rows", **SMALL_ROWS) / played(env, "teacher", n=HELD_OUT)
+        yield _share("tool, SmolLM2, sft on rows", share, note="12 held-out tasks")
+        erring, half = with_erring_teacher(SHAPES["tool"]()), SMOLLM2 | {"sft_steps": SMOLLM2["sft_steps"] // 2}
+        trained(erring, start, folder / "smollm2-erring", **FEW, **half)
+        start = str(folder / "smollm2-erring" / "checkpoints" / "start")
+        before, after = preferred(erring, start, folder / "smollm2-pairs", **SMALL_PAIRS)
+        yield _lift("tool, SmolLM2", after - before, note="12 held-out tasks")
         yield from _better(folder)
 
 
 def _share(name: str, figure: float, *, note: str = "") -> Bar:
     return Bar(name=f"{name}: share of the teacher", figure=figure, bar=0.9, aim=1.0, better="higher", note=note)
+
+
+def _lift(name: str, figure: float, *, note: str = "") -> Bar:
+    return Bar(name=f"{name}, dpo over its start", figure=figure, bar=0.0, aim=0.1, better="higher", note=note)
 
 
 def _better(folder: Path) -> Iterator[Bar]:
