@@ -6,12 +6,14 @@ They only tighten. Whoever needs more room splits what has grown; the lists of e
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -222,6 +224,27 @@ def test_most_functions_are_short():
     long = [m.over(node, "lines", lines(node), SHORT_LINES) for m, node in functions if lines(node) > SHORT_LINES]
     share = 1 - len(long) / len(functions)
     assert share >= SHORT_SHARE, f"only {share:.1%} have at most {SHORT_LINES} lines:\n" + "\n".join(long)
+
+
+def test_the_import_guard_sees_every_file():
+    """A folder without `__init__.py` is a hole in the layers of `pyproject.toml`."""
+    own = {module.path.removeprefix("src/").removesuffix(".py").replace("/", ".") for module in SOURCE}
+    seen = grimp.build_graph("wanderlust", cache_dir=None).modules
+    hold(name for name in own if name.removesuffix(".__init__") not in seen)
+
+
+def test_every_package_says_what_it_has():
+    packages = [module for module in SOURCE if module.path.endswith("/__init__.py")]
+    docs = {module.path: ast.get_docstring(module.tree) or "" for module in packages}
+    hold(f"{path}: {text!r} is no sentence" for path, text in docs.items() if len(text.split()) < 5 or "." not in text)
+
+
+def test_files_that_are_named_exist():
+    """In docstrings and comments: `name.py`, with or without its folders; a `file.py` is the user's."""
+    paths = [f"/{module.path}" for module in EVERYTHING]
+    for module in SOURCE:
+        named = {name for name in re.findall(r"`([\w/]+\.py)[`:]", module.text) if not name.endswith("file.py")}
+        hold(f"{module.path}: there is no {name}" for name in named if not any(p.endswith(f"/{name}") for p in paths))
 
 
 def test_nothing_is_called_utils():

@@ -1,1 +1,1 @@
-"""."""
+"""Other projects' environments, logs, graders and programs as ours, and ours as theirs."""

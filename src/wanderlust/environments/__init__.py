@@ -1,1 +1,1 @@
-"""Ready-made environments."""
+"""Ready-made environments, each listed by `wander list`."""

@@ -1,1 +1,1 @@
-"""Numbers with error bars."""
+"""Evaluations with intervals: sets, reports, comparisons, scaling, calibration of judges, the reward gate."""

@@ -1,1 +1,1 @@
-"""Voices: who acts (an endpoint, a local model, a script, a person)."""
+"""Who acts: an endpoint, a local model, a script, a recording, a person; chat templates and tool formats."""

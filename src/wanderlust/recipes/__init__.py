@@ -1,1 +1,1 @@
-"""Whole runs as one-screen Python functions."""
+"""Whole experiments as Python functions; `minimal_rl` shows one RL run on one screen."""

@@ -1,1 +1,1 @@
-"""The engine that plays one episode or a hundred thousand, and the store that keeps them."""
+"""Plays episodes, one or a hundred thousand: the engine, its progress, pause and resume, Ray."""

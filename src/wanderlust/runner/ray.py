@@ -405,12 +405,12 @@ async def ray_backend(
     when there is no cluster, and WorkerFailure when not all workers start.
     """
     with ray_connection(address, cpus=workers * cpus):
-        crew = RayBackend(workers, each=each, cpus=cpus)
+        backend = RayBackend(workers, each=each, cpus=cpus)
         try:
-            await crew.start()
-            yield crew
+            await backend.start()
+            yield backend
         finally:
-            await crew.stop()
+            await backend.stop()
 
 
 def node_address() -> str:

@@ -1,4 +1,1 @@
-"""The way in and the way to look: the command line.
-
-The studio's server: run stores over HTTP, for one person's browser on the same machine. Needs the extra `studio`.
-"""
+"""The studio's server: run stores over HTTP, for one person's browser on this machine. Needs `studio`."""

@@ -1,1 +1,1 @@
-"""Hands: what an agent can call. Python functions, MCP servers, and how calls are made and answered."""
+"""What an agent can call: Python functions, MCP servers, sandboxes; how calls are made and answered."""

@@ -1,6 +1,6 @@
 """Sources of groups: tasks in, groups with advantages out.
 
-Where the groups of a step come from: played when they are asked for, or (`flow.py`) ahead of the trainer.
+Where the groups of a step come from: played when they are asked for, or (`async_source.py`) ahead of the trainer.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Code that runs inside a vLLM server; it imports nothing of ours."""

@@ -37,7 +37,7 @@ class SupportsBatchAdvantages(Protocol):
 
 @runtime_checkable
 class SupportsState(Protocol):
-    """Remembers something from step to step: a critic, baselines. Only where it is Batchwise may that change."""
+    """Has state from step to step: a critic, baselines. Only `assign_batch_advantages` may change it."""
 
     def state(self) -> dict[str, Any]:
         """Tensors and plain data that `restore` takes back."""

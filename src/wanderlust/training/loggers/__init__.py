@@ -1,7 +1,4 @@
-"""Whoever looks on while a run goes on.
-
-Other places where a run's figures are wanted, besides its own store.
-"""
+"""Loggers of other programs, beside a run's own store: MLflow, TensorBoard, Trackio, Weights & Biases."""
 
 from __future__ import annotations
 

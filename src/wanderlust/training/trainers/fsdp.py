@@ -409,9 +409,8 @@ def _shard(reader: _FsdpModel, config: ShardedConfig) -> None:
     for layer in layers:
         precision = MixedPrecisionPolicy() if config.precision == "fp32" else half
         fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload)
-    fully_shard(
-        reader, mesh=mesh, offload_policy=offload
-    )  # what is left is in fp32: embeddings and head, as in `policies/local/placing.py`
+    # What is left is in fp32: embeddings and head, as in `policies/local/device.py`.
+    fully_shard(reader, mesh=mesh, offload_policy=offload)
     for module in reader.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
