@@ -1,6 +1,6 @@
 """The two upstream judges' ways, for scores that are to be compared with theirs: `are` and `gaia2_cli`.
 
-After facebookresearch/meta-agents-research-environments (May 2026): `validation/judge.py` and `gaia2-cli/core/
+After facebookresearch/meta-agents-research-environments (May 2026): `are/.../validation/judge.py` and `gaia2-cli/core/
 gaia2_core/judge/judge.py`, described in words, written anew. Both go turn by turn, count first, then give each act the
 first write that passes, without ever taking one back. They differ:
 
