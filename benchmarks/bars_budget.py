@@ -17,9 +17,9 @@ from statistics import fmean
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, learnt, sampled, walls
 from benchmarks.gathering import Gathering
-from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.environments.token_budget import EFFORT_KEY, TokenBudget
 from wanderlust.evals.splits import without_shared
+from wanderlust.evals.statistics import difference_over_seeds
 from wanderlust.rubrics.lengths import TASK_REWARD
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.config import TrainConfig

@@ -18,9 +18,10 @@ from benchmarks.bar import Bar
 from benchmarks.data_recipe import EXAM_QUESTIONS, LEAKED, SETTINGS, recipe, write_sources
 from wanderlust import Scripted, evaluate_sync
 from wanderlust.data import RecipeComparison, ablate_data
-from wanderlust.data.ablation import BASE, difference_over_seeds
+from wanderlust.data.ablation import BASE
 from wanderlust.environments.reasoning import ReasoningGym, pupil
 from wanderlust.evals.comparison import rewards_by_task
+from wanderlust.evals.statistics import difference_over_seeds
 
 SEEDS = (0, 1, 2)
 LEAK_SHARE = 0.95

@@ -15,9 +15,8 @@ from statistics import fmean
 from benchmarks.bar import Bar
 from benchmarks.tickets import EVAL, Prompted, smollm2
 from wanderlust.data import DistilConfig, Distillation, Teacher, distil
-from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.evals.comparison import rewards_by_task
-from wanderlust.evals.statistics import Estimate
+from wanderlust.evals.statistics import Estimate, difference_over_seeds
 
 SEEDS = (0, 1, 2)
 SFT = {"epochs": 20, "batch_tokens": 2048, "fresh_positions": 128, "optimizer": "muon", "lr": 0.005}

@@ -12,7 +12,6 @@ from statistics import fmean
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
-from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.environments.grids.environment import MAX_ACTIONS_FACTOR, MIN_LEVEL_ACTIONS
 from wanderlust.environments.grids.game import GridSession
 from wanderlust.environments.grids.generation import LEVELS, GridGame, make_game
@@ -20,6 +19,7 @@ from wanderlust.environments.grids.learner import Learner
 from wanderlust.environments.grids.learner_training import LearnerConfig, train_learner
 from wanderlust.environments.grids.players import PLAYERS, GridPlayer
 from wanderlust.environments.grids.score import game_score
+from wanderlust.evals.statistics import difference_over_seeds
 
 EXAM = range(800, 1200)
 """Numbers of games of `eval` that all figures are measured on. They are no tasks, and were not looked at before."""

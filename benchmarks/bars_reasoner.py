@@ -19,9 +19,8 @@ from statistics import fmean
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS
-from wanderlust.data.ablation import difference_over_seeds
 from wanderlust.evals.comparison import rewards_by_task
-from wanderlust.evals.statistics import Estimate
+from wanderlust.evals.statistics import Estimate, difference_over_seeds
 from wanderlust.recipes.reasoner import SETTINGS_FILE, train_reasoner
 from wanderlust.recipes.reasoner_config import ReasonerConfig
 from wanderlust.recipes.reasoner_report import AFTER_RL, AFTER_SFT, BASE, EXAMS, WORSE, ReasonerReport

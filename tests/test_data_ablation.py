@@ -20,8 +20,9 @@ from wanderlust.data import (
     ablate_data,
     compare_teachers,
 )
-from wanderlust.data.ablation import difference_over_seeds, stage_variants
+from wanderlust.data.ablation import stage_variants
 from wanderlust.errors import UsageError
+from wanderlust.evals.statistics import difference_over_seeds
 from wanderlust.rubrics.student import student_quantile
 
 COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}

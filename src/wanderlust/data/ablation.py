@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import chain, cycle
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Any, TypeAlias
 
 from wanderlust._lazy import needs_extra
@@ -26,9 +26,8 @@ from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.evaluate import evaluate_sync
-from wanderlust.evals.statistics import Estimate, bounded_estimate
+from wanderlust.evals.statistics import Estimate, bounded_estimate, difference_over_seeds
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
-from wanderlust.rubrics.student import student_quantile
 from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.formats import CONVERSATION_COLUMNS
@@ -379,31 +378,6 @@ def _result(
 def _means(rewards: _Rewards) -> list[dict[str, float]]:
     """The mean reward of each exam question, by seed."""
     return [{task: fmean(values) for task, values in own.items()} for own in rewards.values()]
-
-
-def difference_over_seeds(
-    ours: Sequence[Mapping[str, float]], theirs: Sequence[Mapping[str, float]], tasks: Sequence[str]
-) -> Estimate:
-    """The mean difference of students, with a 95% interval over questions and seeds.
-
-    The variances of both add up; their degrees of freedom are those of Welch and Satterthwaite.
-    """
-    by_seed = [
-        [one[task] - other[task] for task in tasks if task in one and task in other]
-        for one, other in zip(ours, theirs, strict=True)
-    ]
-    both = [one for one in by_seed if one]
-    if not both:
-        raise UsageError("the two recipes have no exam question in common")
-    value = fmean(map(fmean, both))
-    by_task = [fmean(column) for column in zip(*both, strict=True)] if len({*map(len, both)}) == 1 else both[0]
-    parts = [(variance(one) / len(one), len(one) - 1) for one in (by_task, [*map(fmean, both)]) if len(one) > 1]
-    total = sum(part for part, _ in parts)
-    if total == 0:
-        return Estimate(value=value, low=value, high=value, count=sum(map(len, both)), clusters=len(by_task))
-    freedom = total**2 / sum(part**2 / free for part, free in parts)
-    half = student_quantile(freedom) * total**0.5
-    return Estimate(value=value, low=value - half, high=value + half, count=sum(map(len, both)), clusters=len(by_task))
 
 
 def _tokens(rows: Sequence[Mapping[str, Any]]) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, comb, fsum, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, fmean, variance
 
+from wanderlust.errors import UsageError
 from wanderlust.rubrics.student import student_quantile
 
 Z95 = NormalDist().inv_cdf(0.975)
@@ -231,3 +232,29 @@ def _mean_variance(values: Sequence[float]) -> float:
     """Squared standard error of the mean; 0 for one value."""
     mean_value = _average(values)
     return fsum((value - mean_value) ** 2 for value in values) / max(len(values) - 1, 1) / len(values)
+
+
+def difference_over_seeds(
+    ours: Sequence[Mapping[str, float]], theirs: Sequence[Mapping[str, float]], tasks: Sequence[str]
+) -> Estimate:
+    """The mean difference of two sides, each a row of task: score per seed, with a 95% interval over tasks and seeds.
+
+    The variances of both add up; their degrees of freedom are those of Welch and Satterthwaite. Raises UsageError where
+    the two have none of `tasks` in common.
+    """
+    by_seed = [
+        [one[task] - other[task] for task in tasks if task in one and task in other]
+        for one, other in zip(ours, theirs, strict=True)
+    ]
+    both = [one for one in by_seed if one]
+    if not both:
+        raise UsageError("the two sides have no task in common")
+    value = fmean(map(fmean, both))
+    by_task = [fmean(column) for column in zip(*both, strict=True)] if len({*map(len, both)}) == 1 else both[0]
+    parts = [(variance(one) / len(one), len(one) - 1) for one in (by_task, [*map(fmean, both)]) if len(one) > 1]
+    total = sum(part for part, _ in parts)
+    if total == 0:
+        return Estimate(value=value, low=value, high=value, count=sum(map(len, both)), clusters=len(by_task))
+    freedom = total**2 / sum(part**2 / free for part, free in parts)
+    half = student_quantile(freedom) * total**0.5
+    return Estimate(value=value, low=value - half, high=value + half, count=sum(map(len, both)), clusters=len(by_task))
