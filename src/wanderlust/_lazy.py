@@ -84,7 +84,7 @@ def _member(module: str, name: str, load: Callable[[], ModuleType]) -> Any:
         raise UsageError(f"{module!r} has no {name!r}") from error
 
 
-NAMED_EXTRAS = frozenset({"arc", "data"})
+NAMED_EXTRAS = frozenset({"arc"})
 """Extras that the code which needs them names by `needs_extra`; others bring the same packages for more."""
 
 
@@ -111,15 +111,34 @@ def lazy_names(
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """`__all__`, `__getattr__` and `__dir__` of a module whose names are imported when they are first used.
 
-    `modules` has the names, separated by spaces, by the module below `wanderlust` that defines them.
+    `modules` has the names, separated by spaces, by the module that defines them, below the outermost package.
     """
+    top = package.partition(".")[0]
     module_of = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"wanderlust.{module_of[name]}"), name)
+        value = getattr(import_module(f"{top}.{module_of[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value
 
     return sorted(module_of), get, lambda: sorted({*module_of, *vars(sys.modules[package])})
+
+
+def lazy_face(package: str, *, extra: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module that has the names of another distribution's package.
+
+    Without that distribution a name is a UsageError in one line that says which extra brings it.
+    """
+
+    def get(name: str) -> Any:
+        try:
+            return getattr(import_module(package), name)
+        except ModuleNotFoundError as error:
+            if error.name != package:
+                raise
+            missing = package.replace("_", "-")
+            raise UsageError(f"this needs {missing!r}: install it with pip install 'wanderlust[{extra}]'") from error
+
+    return get, lambda: dir(import_module(package))

@@ -11,12 +11,12 @@ from cyclopts import Parameter
 from wanderlust.cli.long_commands import set_library_environment, stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.data.ablation import RecipeComparison, ablate_data, compare_teachers
-from wanderlust.data.build import DATA_FOLDER, build_data
-from wanderlust.data.card import CARD_PAGE, Card
-from wanderlust.data.plan import read_plan
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.runner.terminal import Table
+from wanderlust_data.ablation import RecipeComparison, ablate_data, compare_teachers
+from wanderlust_data.build import DATA_FOLDER, build_data
+from wanderlust_data.card import CARD_PAGE, Card
+from wanderlust_data.plan import read_plan
 
 
 @Parameter(name="*")

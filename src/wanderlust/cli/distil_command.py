@@ -12,14 +12,14 @@ from cyclopts.validators import Number
 from wanderlust.cli.long_commands import set_library_environment, stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.data.distillation import DistilConfig, default_folder, distil
-from wanderlust.data.distillation_report import PAGE_FILE, PICTURE_FILE
-from wanderlust.data.plan import Teacher
 from wanderlust.policies.base import TokenPrices
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.finetune_config import FinetuneConfig
+from wanderlust_data.distillation import DistilConfig, default_folder, distil
+from wanderlust_data.distillation_report import PAGE_FILE, PICTURE_FILE
+from wanderlust_data.plan import Teacher
 
 
 @Parameter(name="*")

@@ -13,16 +13,16 @@ from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, nearest_names, one_line
-from wanderlust.hub.add import add
-from wanderlust.hub.entry import HubEntry, Index, Listing
-from wanderlust.hub.export import Form, export
-from wanderlust.hub.foreign import ForeignSource, foreign_source
-from wanderlust.hub.index import MAX_FOUND, Hub, OnProgress
-from wanderlust.hub.page import ranking_cells, write_pages
-from wanderlust.hub.publish import allow, create_hub, publish, revoke, yank
-from wanderlust.hub.rank import rank
-from wanderlust.hub.ready_made import publish_ready_made
 from wanderlust.runner.terminal import Table
+from wanderlust_hub.add import add
+from wanderlust_hub.entry import HubEntry, Index, Listing
+from wanderlust_hub.export import Form, export
+from wanderlust_hub.foreign import ForeignSource, foreign_source
+from wanderlust_hub.index import MAX_FOUND, Hub, OnProgress
+from wanderlust_hub.page import ranking_cells, write_pages
+from wanderlust_hub.publish import allow, create_hub, publish, revoke, yank
+from wanderlust_hub.rank import rank
+from wanderlust_hub.ready_made import publish_ready_made
 
 MAX_REPORTED = 20
 

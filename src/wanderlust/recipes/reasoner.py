@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from wanderlust.data.card import write_text_whole
 from wanderlust.errors import WanderlustError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.statistics import Estimate, estimate, paired_difference
@@ -62,6 +61,7 @@ from wanderlust.training.finetune import finetune
 from wanderlust.training.result import START_CHECKPOINT
 from wanderlust.training.train import TrainResult, train
 from wanderlust.types import Rollout, Task
+from wanderlust_data.card import write_text_whole
 
 SETTINGS_FILE, SETS_FILE = "reasoner.json", "sets.json"
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife, scenario_of
 from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
@@ -34,6 +33,7 @@ from wanderlust.worlds.life.rewording import (
     story_texts,
     texts_of,
 )
+from wanderlust_data.card import write_text_whole
 
 INSTRUCTIONS = (
     "Write the message again in other words, as the same person would on another day. Keep every name, number, day, "

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
 from wanderlust.evals.evaluate import evaluate_sync
@@ -29,6 +28,7 @@ from wanderlust.types import Message, Policy, assistant, system, user
 from wanderlust.worlds.life.described import SLOT, Story, StoryError, check_story, read_story, story_family
 from wanderlust.worlds.life.drafts import DRAFTS_FILE, StoryDraft, drafts_in
 from wanderlust.worlds.life.families.family import LEVELS, Capability, Family, all_families
+from wanderlust_data.card import write_text_whole
 
 CAPABILITIES: tuple[Capability, ...] = ("execution", "search", "adaptability", "time", "ambiguity")
 """What drafts are asked for, in turn."""

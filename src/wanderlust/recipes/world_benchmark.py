@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.environments.brief_worlds import BriefWorlds
 from wanderlust.errors import UsageError, one_line
@@ -34,6 +33,7 @@ from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Group, Policy, Rollout, Task
 from wanderlust.worlds.engine.events import PlannedCall
 from wanderlust.worlds.wrap.world_environment import agent_tools, log_of
+from wanderlust_data.card import write_text_whole
 
 ROLLOUTS, PLAYERS = "rollouts", "players"
 """Folders of a benchmark: the policy's rollouts, and one for each further player."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,22 +20,15 @@ from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_
 
 ENTRY_POINTS = "wanderlust.environments"
 
-
-ADDED_MODULE = "wanderlust.hub.added"
-"""Module that makes the environments added from hubs: loaded late, and above this one."""
-
-
-def added_folder() -> Path:
-    """`$XDG_DATA_HOME/wanderlust/environments`, below `~/.local/share` where that is not set."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "wanderlust/environments"
+LISTS = "wanderlust.environment_lists"
+"""Functions of installed packages that list further environments: names to targets, as hubs have added them."""
 
 
 def installed_environments() -> dict[str, str]:
-    """`package.module:Name` of every environment that is installed or was added from a hub, by its short name."""
-    folder = added_folder()
-    names = sorted(one.name for one in folder.iterdir() if one.name[0] != ".") if folder.is_dir() else []
-    added = {name: f"{ADDED_MODULE}:{name}" for name in names}
-    return added | {point.name: point.value for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name)}
+    """`package.module:Name` of every environment that is installed or that a package lists, by its short name."""
+    listed = [point.load()() for point in sorted(entry_points(group=LISTS), key=lambda point: point.name)]
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    return dict(ChainMap({point.name: point.value for point in points}, *listed))
 
 
 def resolve_object(target: str) -> Any:
