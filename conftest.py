@@ -7,6 +7,7 @@ from hypothesis import settings
 
 from checkout import CheckoutGuard
 from container_image import engine_with_image
+from summary import Summary
 from tiers import PROOF_GROUPS
 
 FIRST = ("test_demo", "test_learning", "test_train", "test_kill", "test_cli", "test_steps", "test_ray")
@@ -18,7 +19,8 @@ settings.load_profile("machine-independent")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the process that starts the workers, or the only one, look after the checkout."""
+    """Note processor times; let the process that starts the workers, or the only one, look after the checkout."""
+    config.pluginmanager.register(Summary(), "summary")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(CheckoutGuard(), "checkout")
 

@@ -41,7 +41,7 @@ def unmet_requirements(requires: Iterable[str], *, requires_python: str = "") ->
 
 
 def library_paths(requires: Iterable[str]) -> list[Path]:
-    """Files and folders of our own packages, of what they need, and of what the requirements need, as installed here."""
+    """Files and folders of our packages, of what they need, and of what the requirements need, as installed here."""
     found = dict.fromkeys(Path(file).resolve().parent for file in (wanderlust.__file__, __file__))
     waiting, seen = [OURSELVES, *requires], set[str]()
     while waiting and len(seen) < MAX_DISTRIBUTIONS:
