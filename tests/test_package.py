@@ -7,16 +7,18 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from importlib.metadata import metadata, version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import wanderlust
+from project_files import PACKAGES, ROOT
 from wanderlust.cli.main import main
 
-ROOT = Path(__file__).parent.parent
 PAGE = Path("src/wanderlust/studio/page")
 STUDIO = "wanderlust/studio/page/index.html"
 HATCHLING = (sys.executable, "-m", "hatchling", "build")
@@ -123,3 +125,31 @@ def test_metadata_name_the_pythons_that_are_supported(built):
         *[False, True, True, True, True, False]
     ]
     assert metadata("wanderlust")["Name"] == "wanderlust"
+
+
+def described(folder: Path) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.name)
+def test_a_package_has_the_version_of_the_core_and_an_extra_brings_it(folder: Path) -> None:
+    project = described(folder)
+    pin = f"{project['name']}=={wanderlust.__version__}"
+    assert project["version"] == wanderlust.__version__
+    assert f"wanderlust=={wanderlust.__version__}" in project["dependencies"]
+    extras = described(ROOT)["optional-dependencies"]
+    assert pin in extras[project["name"].removeprefix("wanderlust-")]
+    assert (folder / "README.md").is_file()
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.name)
+def test_a_package_builds_alone_without_tests_and_bars(folder: Path, tmp_path: Path) -> None:
+    done = run(*HATCHLING, "-t", "wheel", "-d", tmp_path, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.iterdir()
+    module = f"wanderlust_{folder.name}"
+    names = names_in_wheel(wheel)
+    assert {name.partition("/")[0] for name in names} == {module, f"{module}-{wanderlust.__version__}.dist-info"}
+    own = {path.relative_to(folder / "src").as_posix() for path in folder.glob("src/**/*.py")}
+    assert own <= {*names}
