@@ -85,7 +85,7 @@ SHIMS = {
     "scontrol": "printf 'a\\nb\\nc\\n'",
     "srun": 'while [[ "$1" == --* ]]; do shift; done; exec "$@"',
     "vllm": 'echo "serve $*" >> "$SAID"; exec sleep 60',
-    "curl": "exit 0",
+    "curl": 'until [ "$(grep -c ^serve "$SAID")" = 4 ]; do sleep 0.05; done',
     "torchrun": 'echo "torchrun $*" >> "$SAID"',
 }
 

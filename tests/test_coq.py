@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -116,15 +117,26 @@ def test_without_coq_nobody_knows(monkeypatch, tmp_path):
     assert names_of(CHECKER.validate(ZERO)) == ["undecided"]
 
 
-@pytest.mark.parametrize("script", ["exit 3", "kill -9 $$", "case $1 in -*) echo 9;; *) kill -9 $$;; esac"])
-def test_a_coq_that_crashes_has_not_answered(monkeypatch, tmp_path, script):
-    folder = tmp_path / "coq" / "bin"
-    folder.mkdir(parents=True)
-    (folder / "coqc").write_text(f"#!/bin/sh\n{script}\n")
-    (folder / "coqc").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    verdict = CHECKER.check(ZERO, "auto.")
-    assert (verdict.valid, verdict.undecided, verdict.reason[:13]) == (False, True, "nobody knows:")
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("exit 3", "coqc cannot be started"),
+        ("kill -9 $$", "coqc cannot be started"),
+        ("case $1 in -where | -print-version) echo 9;; *) kill -9 $$;; esac", "coqc ended with status 137"),
+    ],
+)
+def test_a_coq_that_crashes_has_not_answered(monkeypatch, script, why):
+    with TemporaryDirectory() as open_to_all:  # the sandbox's user is another one than root
+        Path(open_to_all).chmod(0o755)
+        folder = Path(open_to_all) / "coq" / "bin"
+        folder.mkdir(parents=True)
+        (folder / "coqc").write_text(f"#!/bin/sh\n{script}\n")
+        for path in (folder.parent, folder, folder / "coqc"):
+            path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        verdict = CHECKER.check(ZERO, "auto.")
+    assert (verdict.valid, verdict.undecided) == (False, True)
+    assert verdict.reason.startswith(f"nobody knows: {why}")
 
 
 def test_texts_that_are_too_long_are_refused_unread():

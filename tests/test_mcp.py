@@ -217,7 +217,7 @@ def test_a_server_that_dies_is_a_tool_failure_and_the_next_episode_gets_a_new_on
 @pytest.mark.parametrize(
     ("server", "says"),
     [
-        (McpServer("no-such-command"), "No such file or directory: 'no-such-command'"),
+        (McpServer("no-such-command"), "there is no program 'no-such-command'"),
         (McpServer(sys.executable, "-c", "raise SystemExit('a key is missing')"), "(a key is missing)"),
         (McpServer(sys.executable, "-c", "print('hi')"), "Connection closed"),
         (McpServer("http://127.0.0.1:1/mcp"), "ConnectError"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 from transformers import AutoModelForCausalLM
 
 from sharded_run import KEPT, LOSS, MICRO_BATCH, OPTIMIZER, STEPS, model_of, run, samples_of, trainer_of
@@ -24,6 +26,7 @@ from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, weights_of
 from wanderlust.training.trainers.fsdp import ShardedConfig, ShardedTrainer, copy_weights
+from wanderlust.training.trainers.fsdp_state import _MetadataUnpickler
 
 ROOT = Path(__file__).parent.parent
 CLOSE = 1e-5
@@ -178,7 +181,8 @@ def test_a_state_of_another_model_or_none_is_one_line(whole, tmp_path):
     for place, reason in [
         (folder / "state", "it is of another model: .* is (missing here|not in it)"),
         (tmp_path / "none", "No such file"),
-        (hostile(tmp_path), "it names (posix|nt).system"),
+        (hostile(tmp_path / "1", os.system, "touch /tmp/never"), "it names (posix|nt).system"),
+        (hostile(tmp_path / "2", getattr, torch.Tensor, "__init__"), "it reads the attribute '__init__'"),
         (cut(folder / "state", tmp_path), "cannot read the state"),
     ]:
         with pytest.raises(StoreError, match=reason) as told:
@@ -186,16 +190,26 @@ def test_a_state_of_another_model_or_none_is_one_line(whole, tmp_path):
         assert "\n" not in str(told.value)
 
 
-class Evil:
+class Called:
+    """An object that a pickle makes by a call."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
     def __reduce__(self):
-        return os.system, ("touch /tmp/never",)
+        return self.call
 
 
-def hostile(folder):
-    made = folder / "hostile"
-    made.mkdir()
-    (made / ".metadata").write_bytes(pickle.dumps(Evil()))
-    return made
+def hostile(folder, function, *arguments):
+    folder.mkdir()
+    (folder / ".metadata").write_bytes(pickle.dumps(Called(function, *arguments)))
+    return folder
+
+
+def test_members_of_enumerations_are_read_as_every_python_writes_them():
+    """3.11.0 to 3.11.3 write `getattr(Kind, name)`."""
+    body = pickle.dumps(Called(getattr, _MEM_FORMAT_ENCODING, "TORCH_PRESERVE_FORMAT"))
+    assert _MetadataUnpickler(io.BytesIO(body)).load() is _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT
 
 
 def cut(state, folder):

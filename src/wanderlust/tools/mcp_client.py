@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -195,6 +196,8 @@ async def _client(server: ServerAddress, log: TextIO, faults: deque[str]) -> Asy
             yield client
     else:
         command, *arguments = server.command
+        if "/" not in command and shutil.which(command, path=(server.env or {}).get("PATH")) is None:
+            raise ToolFailure(f"there is no program {command!r}")
         process = StdioServerParameters(command=command, args=arguments, env=server.env, cwd=server.cwd)
         async with Client(_watched(stdio_client(process, errlog=log), faults)) as client:
             yield client

@@ -8,8 +8,9 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, EnumType
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 from torch import distributed as dist
@@ -35,7 +36,15 @@ class _MetadataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith(_OURS) or module in _PLAIN:
             return super().find_class(module, name)
+        if (module, name) == ("builtins", "getattr"):  # how Python 3.11.0 to 3.11.3 write a member of an enumeration
+            return _enum_member
         raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+
+def _enum_member(kind: object, name: object) -> Enum:
+    if isinstance(kind, EnumType) and isinstance(name, str) and name in kind.__members__:
+        return cast("Enum", kind[name])
+    raise pickle.UnpicklingError(f"it reads the attribute {name!r}")
 
 
 @contextmanager
