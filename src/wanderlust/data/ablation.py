@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 from wanderlust._lazy import needs_extra
 from wanderlust.data.build import CHARS_PER_TOKEN, DATA_FOLDER, Answers, Recipe, begin_folder, write_data
-from wanderlust.data.card import write_text_whole
 from wanderlust.data.plan import AblationStage, AnswerFilters, DataPlan, QuestionFilters, Source, Variant, read_plan
 from wanderlust.data.questions import OpenSource, Question, open_source
 from wanderlust.data.sampling import SampleStore
@@ -32,6 +31,7 @@ from wanderlust.rubrics.student import student_quantile
 from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.formats import CONVERSATION_COLUMNS
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Task
 
@@ -274,7 +274,7 @@ class _Bench:
             folder=str(self.out), exam=len(clean), tokens=target, seeds=self.student.seeds, recipes=results
         )
         text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
-        write_text_whole(self.out / REPORT_FILES[self.kind], text)
+        write_whole(self.out / REPORT_FILES[self.kind], text)
         return report
 
     def _build(

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
 from wanderlust.evals.evaluate import evaluate_sync
@@ -25,6 +24,7 @@ from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.runner.terminal import Table
+from wanderlust.store.whole_files import write_whole
 from wanderlust.types import Message, Policy, assistant, system, user
 from wanderlust.worlds.life.described import SLOT, Story, StoryError, check_story, read_story, story_family
 from wanderlust.worlds.life.drafts import DRAFTS_FILE, StoryDraft, drafts_in
@@ -131,7 +131,7 @@ def write_stories(
             draft, text = asyncio.run(_drafted(writer, number, drafts, about=about, seed=options.seed))
             if text:
                 draft = _solved(draft, read_story(text), solvers, at_most=solved_at_most, options=options)
-                write_text_whole(out / f"{draft.name}.json", text)
+                write_whole(out / f"{draft.name}.json", text)
             drafts.append(draft)
             with (out / DRAFTS_FILE).open("a", encoding="utf-8") as file:
                 file.write(msgspec.json.encode(draft).decode() + "\n")

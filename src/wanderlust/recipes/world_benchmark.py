@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from wanderlust.data.card import write_text_whole
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.environments.brief_worlds import BriefWorlds
 from wanderlust.errors import UsageError, one_line
@@ -30,6 +29,7 @@ from wanderlust.runner.progress import Logger
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Group, Policy, Rollout, Task
 from wanderlust.worlds.engine.events import PlannedCall
@@ -240,9 +240,9 @@ def run_world_benchmark(
         disagreements=None if made.judge is None else _disagreements(made, rollouts),
         code=next((one.provenance for one in rollouts if one.provenance), ""),
     )
-    write_text_whole(out / PAGE_FILE, result.page())
+    write_whole(out / PAGE_FILE, result.page())
     for file, body in ((REPORT_FILE, result.as_dict()), (ROW_FILE, result.row())):
-        write_text_whole(out / file, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
+        write_whole(out / file, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
     return result
 
 
