@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,32 @@ def test_two_that_write_a_shared_file_at_once_do_not_meet(tmp_path: Path) -> Non
         second.write_text("second")
     assert file.read_text() == "first"
     assert [*tmp_path.iterdir()] == [file]
+
+
+OTHERS = {
+    "hub/add.py": "a folder of code is taken back where the new one cannot take its place; a wheel gets its name",
+    "hub/publish.py": "a version's folder is new: it must never replace one",
+    "training/checkpoint.py": "a run's folder is new: it must never replace one",
+    "training/trainers/fsdp_state.py": "many processes write one folder; the old one stays until the new one is there",
+}
+"""Modules that rename files themselves, and why."""
+
+
+def renames(tree: ast.AST) -> Iterator[ast.AST]:
+    """Calls of `rename` and `replace` of paths: `replace` of texts has two arguments, that of values has names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            whose, name = ast.unparse(node.func.value), node.func.attr
+            of_path = len(node.args) == 1 and not node.keywords
+            if name in ("rename", "renames") or (name == "replace" and (whose == "os" or of_path)):
+                yield node
+
+
+def test_nobody_else_writes_beside_and_renames() -> None:
+    source = Path(__file__).parent.parent / "src" / "wanderlust"
+    found = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if any(renames(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert found == {*OTHERS, "store/whole_files.py"}
