@@ -16,7 +16,15 @@ from benchmarks.repository_shelf import SHELF
 from tests.boxes import ASK, MEDIUM
 
 from wanderlust.adapters.external_program import Program
-from wanderlust.environment import Environment, Episode, Limits, MultiTurnEnvironment, SingleTurnEnvironment, Step
+from wanderlust.environment import (
+    Environment,
+    Episode,
+    Limits,
+    MultiTurnEnvironment,
+    SingleTurnEnvironment,
+    Step,
+    WrappedEnvironment,
+)
 from wanderlust.environment import StepEnvironment as StepWise
 from wanderlust.environments.repository import Repository
 from wanderlust.errors import ContextFull, PolicyFailure, StopEpisode
@@ -303,12 +311,11 @@ LIMITS = {
 """Endings that are scored, and their stop reasons."""
 
 
-class Seen(Environment):
+class Seen(WrappedEnvironment):
     """The same environment, whose episode the test can end."""
 
     def __init__(self, env: Environment, worker: Worker):
         self.env, self.worker = env, worker
-        self.seats, self.rubric = env.seats, env.rubric  # type: ignore[misc]
 
     async def run(self, episode: Episode) -> None:
         self.worker.episode = episode

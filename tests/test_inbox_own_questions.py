@@ -289,7 +289,7 @@ def test_killed_at_any_moment_the_same_command_goes_on_to_the_same_file(inbox, t
     for name in ("q.jsonl", "whole.jsonl"):
         subprocess.run([*command, "--out", str(tmp_path / name)], env=environment, check=True)
     assert (tmp_path / "q.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
-    assert not [one for one in tmp_path.iterdir() if one.name.endswith(".part")]
+    assert not [one for one in tmp_path.iterdir() if one.name.endswith((".part", ".partial"))]
 
 
 def test_a_scripted_policy_that_raises_keeps_what_is_done(inbox, tmp_path):

@@ -22,7 +22,7 @@ from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.function_calls import FunctionCalls
 from wanderlust.runner.engine import rollout
-from wanderlust.tools.sandbox import Result
+from wanderlust.tools.process import Child
 
 PLAIN = "def f(a, b):\n    return [a, b, a + b]\n"
 
@@ -89,9 +89,9 @@ def test_programs_share_a_process_and_none_can_keep_another_from_its_results():
     opened = []
 
     @asynccontextmanager
-    async def counted(bounds):
-        opened.append(bounds)
-        async with repair_sandbox(bounds) as sandbox:
+    async def counted():
+        opened.append(1)
+        async with repair_sandbox() as sandbox:
             yield sandbox
 
     calls = FunctionCalls(counted, seconds=1.0)
@@ -142,7 +142,7 @@ def test_whoever_is_cancelled_leaves_the_others_their_results():
 
 def test_a_sandbox_that_fails_is_no_score():
     @asynccontextmanager
-    async def broken(bounds):
+    async def broken():
         raise SandboxFailure("no isolation here")
         yield
 
@@ -154,11 +154,11 @@ def test_a_sandbox_that_fails_is_no_score():
         async def write(self, path, data):
             pass
 
-        async def run(self, command, *, stdin=b""):
-            return Result(code=127, stderr=b"python3: not found")
+        async def start(self, command):
+            return Child(["/bin/sh", "-c", "echo python3: not found >&2; exit 127"], env={})
 
     @asynccontextmanager
-    async def bare(bounds):
+    async def bare():
         yield NoPython()
 
     with pytest.raises(RubricFailure, match="programs cannot be run in the sandbox: python3: not found"):

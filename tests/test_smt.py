@@ -189,10 +189,23 @@ HARD = """(declare-const x Int) (declare-const y Int) (declare-const z Int)
 (assert (! (= (+ (* x x x) (* y y y)) (* z z z)) :named cubes))"""
 
 
+STUB = """
+import os, sys, time
+asked = []
+
+def answer(script):
+    asked.append(script)
+    if len(asked) < 3:
+        return ("1.0", "unsat")[len(asked) - 1]
+    {then}
+"""
+"""A solver that answers one script."""
+
+
 @needs_solvers
 def test_a_solver_that_hangs_has_not_answered(monkeypatch, tmp_path):
     process = tmp_path / "process.py"
-    process.write_text("import time; print('1.0', flush=True); print('unsat', flush=True); time.sleep(6000)")
+    process.write_text(STUB.format(then="time.sleep(6000)"))
     monkeypatch.setattr(smt_solvers, "_PROCESS", process)
     monkeypatch.setattr(smt_solvers, "SECONDS", 1.0)
     monkeypatch.setattr(smt_solvers, "PER_SCRIPT", 0)
@@ -204,14 +217,14 @@ def test_a_solver_that_hangs_has_not_answered(monkeypatch, tmp_path):
 @needs_solvers
 def test_a_solver_that_crashes_has_not_answered(monkeypatch, tmp_path):
     process = tmp_path / "process.py"
-    process.write_text("import os; print('1.0', flush=True); print('unsat', flush=True); os.abort()")
+    process.write_text(STUB.format(then="os.abort()"))
     monkeypatch.setattr(smt_solvers, "_PROCESS", process)
     assert ask("z3", ["(assert false)"] * 2) == ("1.0", ["unsat", "unknown z3 ended with status -6"])
     process.write_text("raise SystemExit(3)")
     verdict = CHECKER.check(problem(LOOP), "unsat (ab bc ca)")
     assert (verdict.valid, verdict.undecided) == (False, True)
     assert verdict.reason == "nobody knows: z3 ended with status 3; cvc5 ended with status 3"
-    process.write_text("import sys; print('1.0'); print('sat' if sys.argv[1] == 'z3' else 'unsat')")
+    process.write_text("import sys\ndef answer(script): return 'sat' if sys.argv[1] == 'z3' else 'unsat'")
     assert "contradict each other" in CHECKER.check(problem(LOOP), "unsat (ab bc ca)").reason
 
 

@@ -203,6 +203,56 @@ class Environment(ABC):
         return type(self).exact is not Environment.exact
 
 
+CONTRACT = tuple(name for name in vars(Environment) if not name.startswith("_"))
+"""Names of the attributes and methods that every environment has."""
+
+
+class WrappedEnvironment(Environment):
+    """An environment that stands for another one: a subclass writes what it changes, the rest is that of `env`.
+
+    All of CONTRACT is forwarded, whatever is added to it. A subclass may define a name or set it on an instance.
+
+    Example:
+        >>> class Loud(WrappedEnvironment):
+        ...     def __init__(self, env):
+        ...         self.env = env
+        ...
+        ...     async def run(self, episode):
+        ...         print(episode.task.id)
+        ...         await self.env.run(episode)
+    """
+
+    env: Environment
+    """The environment within, which a subclass sets when it is made."""
+
+    async def run(self, episode: Episode) -> None:
+        """Play the episode as the environment does."""
+        await self.env.run(episode)
+
+    def with_frozen_seats(self, policies: Mapping[str, Policy]) -> Environment:
+        """The same around the environment with policies that keep some seats."""
+        within = self.env.with_frozen_seats(policies)
+        if within is self.env:
+            return self
+        wrapper = copy(self)
+        wrapper.env = within
+        return wrapper
+
+
+class _Forwarded:
+    """A name of the contract, looked up in the environment within; what an instance has of its own goes first."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, wrapper: WrappedEnvironment | None, owner: type) -> Any:
+        return getattr(Environment, self.name) if wrapper is None else getattr(wrapper.env, self.name)
+
+
+for _name in set(CONTRACT) - set(vars(WrappedEnvironment)):
+    setattr(WrappedEnvironment, _name, _Forwarded(_name))
+
+
 def declaration_error(env: Environment) -> str:
     """What is wrong with the attributes that an environment declares, in one line; empty where nothing is."""
     if isinstance(env, type):

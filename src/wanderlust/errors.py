@@ -26,7 +26,9 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                     ProgramSilent       an agent's program that never asked the model
                 ToolFailure             the machinery behind a tool
                 RubricFailure           a reward function or a judge
-                    JudgeRefusal        a judge that declined to answer
+                    NoVerdict           a judge whose answers cannot be parsed
+                        JudgeRefusal    a judge that declined to answer
+                NoReply                 a worker that did not answer: too late, too much, or it died
                 SandboxFailure          a sandbox that does not start, or died
                     NoAnswer            the runner of a package's tests ended without a complete answer
                 WorkerFailure           the worker that played was lost

@@ -1,13 +1,12 @@
-"""The process in which z3 or cvc5 runs; started by `smt_solvers.py` with an empty environment.
+"""The source of the worker in which z3 or cvc5 runs; started by `smt_solvers.py` with an empty environment.
 
-Arguments are the solver's name and its seconds of processor time. Input is a list of scripts as JSON; output is the
-solver's version, then one line per script: `sat`, `unsat`, `unknown`, or `error` and why. It imports nothing of ours.
+Arguments are the solver's name and its seconds of processor time. The answer to a script is `sat`, `unsat`, `unknown`,
+or `error` and why; that to None is the solver's version. It imports nothing of ours.
 Work is bounded by the solver's own count, so that a verdict does not depend on the machine's speed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import sys
@@ -62,20 +61,15 @@ def start_cvc5() -> tuple[str, Callable[[str], str]]:
     return version.decode() if isinstance(version, bytes) else version, solve
 
 
-def main() -> None:
-    """Solve the scripts, with nothing else on the standard output."""
+def answer(script: str | None) -> str:
+    """The solver's version, or what it says of a script."""
+    return _VERSION if script is None else " ".join(_SOLVE(script).split())[:300]
+
+
+if __name__ == "worker":
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[2]), int(sys.argv[2])))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    scripts = json.load(sys.stdin)
-    version, solve = {"z3": start_z3, "cvc5": start_cvc5}[sys.argv[1]]()
-    print(version, file=answers, flush=True)
-    for script in scripts:
-        print(" ".join(solve(script).split())[:300], file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    _VERSION, _SOLVE = {"z3": start_z3, "cvc5": start_cvc5}[sys.argv[1]]()

@@ -7,14 +7,14 @@ that hangs, crashes or gives up has not answered.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from wanderlust.errors import one_line
+from wanderlust.tools.worker import LocalWorker, NoReply, encode_request
 
 SOLVERS = ("z3", "cvc5")
 MISSING = "no SMT solver is installed: pip install 'wanderlust[smt]'"
@@ -46,22 +46,18 @@ def ask(solver: str, scripts: Sequence[str], *, seconds: float | None = None) ->
     """A solver's version, and its answer to each script; where it hangs or crashes, the rest is `unknown` and why."""
     more = PER_SCRIPT * len(scripts)
     seconds = SECONDS + more if seconds is None else seconds
-    with subprocess.Popen(
-        [sys.executable, "-I", str(_PROCESS), solver, str(CPU_SECONDS + more)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={},
-    ) as process:
-        try:
-            output, _ = process.communicate(json.dumps(list(scripts)).encode(), timeout=seconds)
-            why = f"{solver} ended with status {process.returncode}"
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, _ = process.communicate()
-            why = f"{solver} took more than {seconds:g} s"
-    version, *answers = output.decode(errors="replace").splitlines() or [""]
-    return version, [*answers, *[f"unknown {why}"] * (len(scripts) - len(answers))]
+    end = time.monotonic() + seconds
+    source, answers, why = _PROCESS.read_text("utf-8"), list[str](), ""
+    try:
+        with LocalWorker(source, solver, str(CPU_SECONDS + more), start_seconds=seconds) as worker:
+            for request in (None, *scripts):
+                line = worker.ask_blocking(encode_request(request), seconds=end - time.monotonic())
+                answers.append(str(json.loads(line)))
+    except NoReply as none:
+        late = none.why == "time"
+        why = f"{solver} took more than {seconds:g} s" if late else f"{solver} ended with status {none.status}"
+    version, *rest = answers or [""]
+    return version, [*rest, *[f"unknown {why}"] * (len(scripts) - len(rest))]
 
 
 def decide(scripts: Sequence[str]) -> list[Decision]:

@@ -21,7 +21,7 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.function_calls import FunctionCalls
 from wanderlust.rubrics.rubric import RewardResult, Rubric
-from wanderlust.tools.sandbox import Sandbox, SandboxBounds, open_sandbox
+from wanderlust.tools.sandbox import Sandbox, open_sandbox
 from wanderlust.types import Message, Policy, Task, user
 
 NAMES, RESULTS = "abc", "xyz"
@@ -116,9 +116,9 @@ def apply_answer(lines: Sequence[str], answer: str) -> list[str] | None:
 
 
 @asynccontextmanager
-async def repair_sandbox(bounds: SandboxBounds) -> AsyncIterator[Sandbox]:
+async def repair_sandbox() -> AsyncIterator[Sandbox]:
     """An isolated sandbox for a batch of repairs. Raises SandboxFailure where this machine has none."""
-    sandbox = await open_sandbox(bounds)
+    sandbox = await open_sandbox()
     try:
         yield sandbox
     finally:

@@ -25,7 +25,7 @@ from random import Random
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 from wanderlust.agent import Agent, release_conversation
-from wanderlust.environment import Environment, Episode
+from wanderlust.environment import Environment, Episode, WrappedEnvironment
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.resolve import make_player
 from wanderlust.rubrics.lengths import (
@@ -37,7 +37,7 @@ from wanderlust.rubrics.lengths import (
     turns,
 )
 from wanderlust.rubrics.rubric import Reward, Rubric, gate, metric
-from wanderlust.tasks.registry import load_environment
+from wanderlust.tasks.registry import environment_within
 from wanderlust.types import (
     Completion,
     Group,
@@ -92,7 +92,7 @@ def tell(messages: Sequence[Message], line: str) -> tuple[Message, ...]:
     return (*messages[:at], told, *messages[at + 1 :])
 
 
-class TokenBudget(Environment):
+class TokenBudget(WrappedEnvironment):
     """Any environment under a token budget that the policy is told, or at a level of effort: `budget,env=NAME`.
 
     `TokenBudget("reasoning-gym", kind="at_most", min_tokens=24, max_tokens=96, dataset="chain_sum")`: settings that are
@@ -121,26 +121,25 @@ class TokenBudget(Environment):
         to state its confidence, which traits of reasoning are measured on. Raises UsageError for budgets that cannot be
         kept, and for settings that do not fit.
         """
-        if isinstance(env, str):
-            env = load_environment(",".join([env, *(f"{name}={value}" for name, value in settings.items())]))
-        elif settings:
-            raise UsageError(f"there is no setting {next(iter(settings))!r} of an environment that is made already")
+        self.env = environment_within(env, settings)
         if kind not in get_args(BudgetKind):
             raise UsageError(f"kind is {kind!r}, and must be one of {', '.join(get_args(BudgetKind))}")
-        _check_budgets(env, min_tokens, max_tokens)
+        _check_budgets(self.env, min_tokens, max_tokens)
         alpha = LCPO_ALPHA / max_tokens if alpha is None else alpha
         if not (isinstance(alpha, int | float) and isfinite(alpha) and alpha > 0):
             raise UsageError(f"alpha is {alpha!r}, and must be a number above 0")
-        self.env, self.kind, self.budget_seed, self.ask_confidence = env, kind, budget_seed, bool(ask_confidence)
+        self.kind, self.budget_seed, self.ask_confidence = kind, budget_seed, bool(ask_confidence)
         self.min_tokens, self.max_tokens = min_tokens, max_tokens
         rewards = [*_length_rewards(kind, alpha, max_tokens), *_penalties(penalties)]
         settings = {"kind": kind, "alpha": alpha, "max_tokens": max_tokens}
-        self.rubric = BudgetRubric(env.rubric, rewards, settings)
-        self.seats, self.prefixes = env.seats, env.prefixes  # type: ignore[misc]  # those of the environment
-        for name in ("limits", "frozen_seats", "graded_arguments", "choose_by", "revision", "extract"):
-            setattr(self, name, getattr(env, name))
-        self.group_by = EFFORT_KEY if kind == "effort" else env.group_by
-        self.players: Mapping[str, Callable[[], Policy]] = {name: partial(self._player, name) for name in env.players}
+        self.rubric = BudgetRubric(self.env.rubric, rewards, settings)
+        if kind == "effort":
+            self.group_by = EFFORT_KEY
+        if kind != "none" or penalties:
+            self.oracle_bar = None  # lengths take something from the oracle's reward, too
+        self.players: Mapping[str, Callable[[], Policy]] = {
+            name: partial(self._player, name) for name in self.env.players
+        }
         """Those of the environment, which do not see the line; a teacher that thinks is stretched to the budget."""
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -166,19 +165,25 @@ class TokenBudget(Environment):
         await self.env.run(inner)
 
     def oracle(self, task: Task) -> Policy | None:
-        """The environment's."""
+        """The environment's, which does not see the line."""
         policy = self.env.oracle(task)
         return policy and BudgetBlind(policy)
 
-    @property
-    def has_oracle(self) -> bool:
-        """Whether the environment has one."""
-        return self.env.has_oracle
+    async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]] | None:
+        """The environment's figures, where the policy is told nothing. Raises UsageError where it is."""
+        if self.tells:
+            raise UsageError("exact figures are those of a policy that is told nothing: leave --exact out")
+        blind = policy.policy if isinstance(policy, StretchedTeacher) else policy
+        return await self.env.exact(blind.policy if isinstance(blind, BudgetBlind) else blind, name=name)
+
+    def duel(self) -> Environment | None:
+        """The environment's, where the policy is told nothing; else None: it has no budgets."""
+        return None if self.tells else self.env.duel()
 
     @property
-    def unwrapped(self) -> Environment:
-        """The environment, whose code and settings a run's record is about; budgets are in the tasks and the rubric."""
-        return self.env.unwrapped
+    def tells(self) -> bool:
+        """Whether the policy reads a line that the environment does not have."""
+        return self.kind != "none" or self.ask_confidence
 
     def _told(self, task: Task, split: str) -> Task:
         rng = Random(f"budget/{self.budget_seed}/{task.id}")

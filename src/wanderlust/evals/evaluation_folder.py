@@ -24,6 +24,7 @@ from wanderlust.store.run_folder import (
     open_folder,
 )
 from wanderlust.store.store import RunStore
+from wanderlust.store.whole_files import replacing
 from wanderlust.types import Group, Status, Task
 
 
@@ -77,9 +78,8 @@ class EvaluationFolder:
 
     def write_report(self, report: Report) -> None:
         """Write the report; the file is the old or the new one, whenever the process is killed."""
-        draft = self.out / f"{REPORT_FILE}.new"
-        draft.write_text(json.dumps(stored_report(report), indent=2) + "\n")
-        draft.rename(self.out / REPORT_FILE)
+        with replacing(self.out / REPORT_FILE) as draft:
+            draft.write_text(json.dumps(stored_report(report), indent=2) + "\n")
 
 
 def stored_report(report: Report) -> dict[str, Any]:
@@ -126,10 +126,8 @@ def _begin(out: Path, settings: Mapping[str, Any]) -> None:
     if run is None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UsageError(f"{out} exists already: choose another folder")
-        out.mkdir(parents=True, exist_ok=True)
-        draft = out / f"{CONFIG_FILE}.new"
-        draft.write_text(json.dumps({"recipe": EVALUATION_RECIPE, "config": settings}, indent=2) + "\n")
-        draft.rename(out / CONFIG_FILE)
+        with replacing(out / CONFIG_FILE) as draft:
+            draft.write_text(json.dumps({"recipe": EVALUATION_RECIPE, "config": settings}, indent=2) + "\n")
         return
     if run.recipe != EVALUATION_RECIPE:
         raise UsageError(f"{out} is no evaluation, but a run of {run.recipe}: choose another folder")

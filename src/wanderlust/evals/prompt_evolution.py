@@ -31,6 +31,7 @@ from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE, RUNS_FOLDER, begin_with_settings
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.instructed import Instructed, instruction_of
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
@@ -295,11 +296,7 @@ class _Search:
         file = self.folder / "reflections" / f"{_digest(prompt)}.txt"
         if not file.is_file():
             answer = run_blocking(partial(self._ask, str(prompt), key=f"optimize/{file.stem}"))
-            with writing(file):
-                file.parent.mkdir(exist_ok=True)
-                draft = file.with_suffix(".new")
-                draft.write_text(answer, encoding="utf-8", errors="replace")
-                draft.rename(file)
+            write_whole(file, answer.encode(errors="replace"))
         return file.read_text(encoding="utf-8")
 
     async def _ask(self, prompt: str, *, key: str) -> str:

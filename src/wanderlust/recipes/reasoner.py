@@ -55,13 +55,13 @@ from wanderlust.recipes.reasoner_sets import (
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, FRESH_POLICY, begin_with_settings
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.mixture import ENVIRONMENT_KEY
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.finetune import finetune
 from wanderlust.training.result import START_CHECKPOINT
 from wanderlust.training.train import TrainResult, train
 from wanderlust.types import Rollout, Task
-from wanderlust_data.card import write_text_whole
 
 SETTINGS_FILE, SETS_FILE = "reasoner.json", "sets.json"
 
@@ -150,9 +150,9 @@ class _Recipe:
             forgetting=forgetting,
             failures=self.failures,
         )
-        write_text_whole(self.folder / PAGE_FILE, report.page())
+        write_whole(self.folder / PAGE_FILE, report.page())
         draw_reasoner(report, self.folder / PICTURE_FILE)
-        write_text_whole(self.folder / REPORT_FILE, json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n")
+        write_whole(self.folder / REPORT_FILE, json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n")
         return report
 
     def _survey(self) -> tuple[list[CandidateSet], dict[str, str]]:
@@ -167,7 +167,7 @@ class _Recipe:
                 max_answer_chars=self.config.max_answer_chars,
             )
             body = {"fitting": [asdict(one) for one in fitting], "left_out": left_out}
-            write_text_whole(file, json.dumps(body, indent=1) + "\n")
+            write_whole(file, json.dumps(body, indent=1) + "\n")
         stored = json.loads(file.read_text(encoding="utf-8"))
         return [CandidateSet(**one) for one in stored["fitting"]], dict(stored["left_out"])
 

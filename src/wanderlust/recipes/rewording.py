@@ -21,6 +21,7 @@ from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.runner.terminal import Table
+from wanderlust.store.whole_files import write_whole
 from wanderlust.types import Policy, system, user
 from wanderlust.worlds.life.described import Story, check_story, read_story
 from wanderlust.worlds.life.rewording import (
@@ -33,7 +34,6 @@ from wanderlust.worlds.life.rewording import (
     story_texts,
     texts_of,
 )
-from wanderlust_data.card import write_text_whole
 
 INSTRUCTIONS = (
     "Write the message again in other words, as the same person would on another day. Keep every name, number, day, "
@@ -128,9 +128,9 @@ def reword_texts(
             faults[text] = fault
         elif answer != text:
             book[text] = answer
-    write_text_whole(out / BOOK_FILE, json.dumps({"texts": book}, indent=1, ensure_ascii=False) + "\n")
+    write_whole(out / BOOK_FILE, json.dumps({"texts": book}, indent=1, ensure_ascii=False) + "\n")
     rows = [{"text": text, "answer": answers[text], "fault": fault} for text, fault in faults.items()]
-    write_text_whole(out / REFUSED_FILE, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_whole(out / REFUSED_FILE, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     kinds = [fault.partition(" ")[0] for fault in faults.values()]
     return RewordedTexts(
         folder=out,
@@ -175,5 +175,5 @@ def _write_story(story: Story, book: Mapping[str, str], out: Path) -> Path:
     reworded = story_in_words(story, book)
     check_story(reworded)
     place = out / f"{story.name}.json"
-    write_text_whole(place, json.dumps(msgspec.to_builtins(reworded), indent=1, ensure_ascii=False) + "\n")
+    write_whole(place, json.dumps(msgspec.to_builtins(reworded), indent=1, ensure_ascii=False) + "\n")
     return place

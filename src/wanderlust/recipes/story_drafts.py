@@ -24,11 +24,11 @@ from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.runner.terminal import Table
+from wanderlust.store.whole_files import write_whole
 from wanderlust.types import Message, Policy, assistant, system, user
 from wanderlust.worlds.life.described import SLOT, Story, StoryError, check_story, read_story, story_family
 from wanderlust.worlds.life.drafts import DRAFTS_FILE, StoryDraft, drafts_in
 from wanderlust.worlds.life.families.family import LEVELS, Capability, Family, all_families
-from wanderlust_data.card import write_text_whole
 
 CAPABILITIES: tuple[Capability, ...] = ("execution", "search", "adaptability", "time", "ambiguity")
 """What drafts are asked for, in turn."""
@@ -131,7 +131,7 @@ def write_stories(
             draft, text = asyncio.run(_drafted(writer, number, drafts, about=about, seed=options.seed))
             if text:
                 draft = _solved(draft, read_story(text), solvers, at_most=solved_at_most, options=options)
-                write_text_whole(out / f"{draft.name}.json", text)
+                write_whole(out / f"{draft.name}.json", text)
             drafts.append(draft)
             with (out / DRAFTS_FILE).open("a", encoding="utf-8") as file:
                 file.write(msgspec.json.encode(draft).decode() + "\n")

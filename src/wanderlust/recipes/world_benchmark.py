@@ -29,11 +29,11 @@ from wanderlust.runner.progress import Logger
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Group, Policy, Rollout, Task
 from wanderlust.worlds.engine.events import PlannedCall
 from wanderlust.worlds.wrap.world_environment import agent_tools, log_of
-from wanderlust_data.card import write_text_whole
 
 ROLLOUTS, PLAYERS = "rollouts", "players"
 """Folders of a benchmark: the policy's rollouts, and one for each further player."""
@@ -240,9 +240,9 @@ def run_world_benchmark(
         disagreements=None if made.judge is None else _disagreements(made, rollouts),
         code=next((one.provenance for one in rollouts if one.provenance), ""),
     )
-    write_text_whole(out / PAGE_FILE, result.page())
+    write_whole(out / PAGE_FILE, result.page())
     for file, body in ((REPORT_FILE, result.as_dict()), (ROW_FILE, result.row())):
-        write_text_whole(out / file, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
+        write_whole(out / file, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
     return result
 
 

@@ -11,21 +11,27 @@ import json
 import secrets
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from wanderlust.errors import RubricFailure, one_line
-from wanderlust.tools.sandbox import Result, Sandbox, SandboxBounds
+from wanderlust.errors import RubricFailure
+from wanderlust.tools.process import Child, end_all
+from wanderlust.tools.sandbox import Sandbox
+from wanderlust.tools.worker import NoReply, Worker
 
 _WORKER = Path(__file__).with_name("function_call_worker.py")
 MAX_BATCH = 128
 """Programs in one sandboxed process."""
+MAX_ANSWER_BYTES = 1 << 19
+"""Longest line with a program's results: what the worker takes of them, with characters escaped."""
+SPARE_SECONDS = 10.0
+"""Wall-clock seconds for the worker's own work, besides those of a program."""
 
-OpenSandbox = Callable[[SandboxBounds], AbstractAsyncContextManager[Sandbox]]
+OpenSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +66,7 @@ class FunctionCalls:
     """
 
     def __init__(self, open: OpenSandbox, *, seconds: float = 2.0):
-        """`open` gives a sandbox with these bounds; `seconds` bound one program, in processor and wall-clock time."""
+        """`open` gives a sandbox; `seconds` bound one program, in processor and wall-clock time."""
         self._open, self.seconds = open, seconds
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = WeakKeyDictionary()
 
@@ -91,27 +97,29 @@ class FunctionCalls:
     async def _play(self, batch: Sequence[_Job]) -> None:
         """Fill in the results that come out of one sandboxed process."""
         token = secrets.token_hex(16)
-        worker = f"{_WORKER.read_text('utf-8')}\nserve({self.seconds}, {token!r})\n"
-        bounds = SandboxBounds(seconds=10 + self.seconds * len(batch), output=MAX_BATCH * 66_000)
-        async with self._open(bounds) as sandbox:
-            await sandbox.write("worker.py", worker.encode())
-            ran = await sandbox.run(
-                ["python3", "-I", "worker.py"],
-                stdin=b"".join(struct.pack("<I", len(job.body)) + job.body for job in batch),
-            )
-        found = 0
-        for line in ran.stdout.decode(errors="replace").splitlines():
-            said, _, rest = line.partition(" ")
-            number, _, body = rest.partition(" ")
-            if said == token and number == str(found) and found < len(batch):
-                batch[found].take(json.loads(body))
-                found += 1
-        if not found and len(batch) == 1 and ran.code != 0:
-            _raise_unless_begun(ran)
+        source = f"{_WORKER.read_text('utf-8')}\nserve({self.seconds}, {token!r})\n"
+        async with self._open() as sandbox:
+            await sandbox.write("worker.py", source.encode())
+            child = await sandbox.start(["python3", "-I", "worker.py"])
+            try:
+                worker = Worker(child, max_bytes=MAX_ANSWER_BYTES)
+                for number, job in enumerate(batch):
+                    request = struct.pack("<I", len(job.body)) + job.body
+                    line = await worker.ask(request, seconds=SPARE_SECONDS + self.seconds)
+                    if not line.startswith(head := f"{token} {number} ".encode()):
+                        break
+                    job.take(json.loads(line.removeprefix(head)))
+            except NoReply as none:
+                if none.why == "died" and len(batch) == 1:
+                    await _raise_unless_begun(child)
+            finally:
+                await end_all([child])
 
 
-def _raise_unless_begun(ran: Result) -> None:
+async def _raise_unless_begun(child: Child) -> None:
     """A process that could not even begin is a fault of the sandbox; a signal is the program's doing."""
-    if ran.code < 128 and not ran.reached_limit:
-        last = one_line(ran.stderr.decode(errors="replace").strip().rpartition("\n")[2])
-        raise RubricFailure(f"programs cannot be run in the sandbox: {last or f'exit status {ran.code}'}")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SPARE_SECONDS):
+            await child.exited()
+    if not child.alive and child.code < 128:
+        raise RubricFailure(f"programs cannot be run in the sandbox: {child.last_words or f'exit status {child.code}'}")

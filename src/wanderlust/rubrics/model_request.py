@@ -124,7 +124,13 @@ class ParseError:
     reason: str
 
 
-class JudgeRefusal(RubricFailure):
+class NoVerdict(RubricFailure):
+    """A model gave no answer that can be parsed; `answer` is the last one."""
+
+    answer: str = ""
+
+
+class JudgeRefusal(NoVerdict):
     """A model declined to answer; that is no unreadable answer."""
 
 
@@ -164,6 +170,8 @@ class JudgeClient:
     """Sent to policies that support formats."""
     settings: str = ""
     """The policy's sampling settings, part of the cache's key."""
+    failure: type[Failure] = RubricFailure
+    """What is raised where the model fails."""
     _locks: WeakValueDictionary[bytes, asyncio.Lock]
 
     @classmethod
@@ -217,8 +225,10 @@ class JudgeClient:
     async def ask(
         self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, number: int = 0
     ) -> ParsedAnswer[T]:
-        """Ask for an answer that `parse` accepts. RubricFailure after `attempts` others, or when the model
-        fails; JudgeRefusal where it declined to the last."""
+        """Ask for an answer that `parse` accepts.
+
+        Raises NoVerdict after `attempts` others (JudgeRefusal where it declined to the last), or what `failure` says.
+        """
         talk = [(m.role, m.content) for m in messages]
         request = repr((self.model, number, talk, self.settings, self.response_format))
         key = sha256(request.encode("utf-8", "surrogatepass")).digest()
@@ -243,7 +253,7 @@ class JudgeClient:
                 talk,
                 key=session,
                 seconds=self.timeout,
-                failure=RubricFailure,
+                failure=self.failure,
                 what=self.what,
                 response_format=self.response_format,
             )
@@ -256,9 +266,12 @@ class JudgeClient:
             reason, refused = value.reason, done.finish == "refusal" or bool(_REFUSAL.match(answer))
             again = user(f"That is no {self.what}: {reason}. Answer again, with {self.form} and nothing else.")
             talk += [assistant(answer[:MAX_MODEL_ANSWER_CHARS]), again]
+        why = f"no {self.what} in {self.attempts} answers; the last: {reason}"
+        none = NoVerdict(why)
         if refused:
-            raise JudgeRefusal(f"no {self.what}: the model declined: {one_line(answer) or 'without a word'}")
-        raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {reason}")
+            none = JudgeRefusal(f"no {self.what}: the model declined: {one_line(answer) or 'without a word'}")
+        none.answer = answer
+        raise none
 
     def _read(self, answer: str, messages: Sequence[Message], parse: Callable[[str], T | ParseError]) -> T | ParseError:
         """Parse an answer, or else the JSON that prose leads to.

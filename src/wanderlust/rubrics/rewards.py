@@ -11,12 +11,8 @@ import asyncio
 import json
 import os
 import re
-import select
 import signal
-import subprocess
-import sys
 import threading
-import time
 import unicodedata
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -25,12 +21,12 @@ from fractions import Fraction
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any
-from weakref import finalize
+from typing import Any
 
 from wanderlust.errors import RubricFailure, UsageError, one_line
 from wanderlust.rubrics.parsing import AnswerReader, last_boxed, parse_number, whole
 from wanderlust.rubrics.rubric import RewardFunction, RewardResult
+from wanderlust.tools.worker import LocalWorker, NoReply, encode_request
 
 Tolerance = float | Fraction
 
@@ -173,7 +169,7 @@ class _Pool:
     """Processes that compare, each busy with one question; one pool serves any number of event loops."""
 
     def __init__(self, size: int):
-        self._size, self._idle, self._lock, self._owner = size, deque[_Worker](), threading.Lock(), 0
+        self._size, self._idle, self._lock, self._owner = size, deque[LocalWorker](), threading.Lock(), 0
 
     async def compare(self, answer: str, text: str, seconds: float) -> str:
         with self._lock:
@@ -186,80 +182,43 @@ class _Pool:
         try:
             worker = self._idle.pop()
         except IndexError:
-            worker = _Worker()
+            worker = _start()
         try:
-            verdict = worker.ask(answer, text, seconds)
+            return _verdict(worker, answer, text, seconds=seconds)
         finally:
             if worker.alive:
                 self._idle.append(worker)
             else:
                 worker.end()
-        return verdict
 
 
-class _Worker:
-    """One process, spoken to by lines."""
-
-    def __init__(self) -> None:
-        # -P keeps the modules beside the worker's file from hiding others; nothing of our environment is its business.
-        path = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=path,
-            bufsize=0,
+def _start() -> LocalWorker:
+    # -P keeps the modules beside the worker's file from hiding others; nothing of our environment is its business.
+    path = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    try:
+        return LocalWorker(
+            _WORKER.read_text("utf-8"), flags=("-P",), env=path, start_seconds=MATH_START_TIMEOUT_SECONDS
         )
-        self._buffer = b""
-        self.alive, self.end = True, finalize(self, _end, self._process, os.getpid())
-        if (first := self._line(MATH_START_TIMEOUT_SECONDS)) != b"ready":
-            self.end()
-            raise RubricFailure(f"the process for symbolic mathematics answered {first!r} in place of being ready")
+    except NoReply as none:
+        raise _failure(none, MATH_START_TIMEOUT_SECONDS) from none
 
-    def ask(self, answer: str, text: str, seconds: float) -> str:
-        """`equal`, `different` or `gave up`."""
-        self.alive = False  # until it has answered
+
+def _verdict(worker: LocalWorker, answer: str, text: str, *, seconds: float) -> str:
+    """`equal`, `different` or `gave up`."""
+    verdicts, bound = list[Any](), seconds * WALL_CLOCK_FACTOR
+    for question in ({"answer": answer, "seconds": seconds}, {"text": text}):
         try:
-            _pipe(self._process.stdin).write(json.dumps([answer, text, seconds]).encode() + b"\n")
-        except OSError as error:
-            raise RubricFailure(f"the process for symbolic mathematics is gone: {error}", transient=True) from error
-        if (reply := self._line(seconds * WALL_CLOCK_FACTOR)) != b"read":
-            self.alive = reply in (b"unreadable", b"large")
+            verdicts.append(json.loads(worker.ask_blocking(encode_request(question), seconds=bound)))
+        except NoReply as none:
+            if none.status != -signal.SIGPROF:  # its processor time was up
+                raise _failure(none, bound) from none
+            verdicts.append("gave up")
+        if verdicts[0] != "read":
             raise RubricFailure(f"the task's answer {one_line(repr(answer), 80)} cannot be read as mathematics")
-        verdict = self._line(seconds * WALL_CLOCK_FACTOR)
-        self.alive = verdict != b""
-        return verdict.decode() if verdict in (b"equal", b"different") else "gave up"
-
-    def _line(self, seconds: float) -> bytes:
-        """The next line of the process; empty when its processor time was up."""
-        deadline, pipe = time.monotonic() + seconds, _pipe(self._process.stdout)
-        ready = select.poll()  # select() knows no file above number 1023
-        ready.register(pipe, select.POLLIN)
-        while b"\n" not in self._buffer:
-            if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise RubricFailure(f"symbolic mathematics did not come to run in {seconds:g} s", transient=True)
-            more = os.read(pipe.fileno(), 4096)
-            if not more:
-                if (code := self._process.wait()) == -signal.SIGPROF:
-                    return b""
-                raise RubricFailure(f"the process for symbolic mathematics died with status {code}", transient=True)
-            self._buffer += more
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+    return verdicts[-1] if verdicts[-1] in ("equal", "different") else "gave up"
 
 
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    if pipe is None:
-        raise RubricFailure("the process for symbolic mathematics has no pipe")
-    return pipe
-
-
-def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() != owner:  # a forked copy of the record is no owner of the process
-        return
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
+def _failure(none: NoReply, seconds: float) -> RubricFailure:
+    if none.why == "time":
+        return RubricFailure(f"symbolic mathematics did not come to run in {seconds:g} s", transient=True)
+    return RubricFailure(f"the process for symbolic mathematics died with status {none.status}", transient=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Self
 
-from wanderlust.environment import Environment, Episode, Limits, Step
+from wanderlust.environment import Environment, Episode, Limits, Step, WrappedEnvironment
 from wanderlust.errors import EnvironmentFailure, Failure, RubricFailure, StopEpisode, UsageError, boundary
 from wanderlust.runner.engine import rollout
 from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, assistant
@@ -144,12 +144,11 @@ class _Driver:
             self._reply.set_result(action)
 
 
-class _ObservedEnvironment(Environment):
+class _ObservedEnvironment(WrappedEnvironment):
     """The same environment, which records its episode and its failure."""
 
     def __init__(self, env: Environment):
-        self._env = env
-        self.seats, self.limits, self.rubric = env.seats, env.limits, env.rubric  # type: ignore[misc]
+        self.env = env
         self.episode: Episode | None = None
         self.failure: Failure | None = None
 
@@ -157,7 +156,7 @@ class _ObservedEnvironment(Environment):
         self.episode = episode
         try:
             with boundary(EnvironmentFailure):
-                await self._env.run(episode)
+                await self.env.run(episode)
         except Failure as failure:
             self.failure = failure
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from wanderlust.conversation_graph import context_digests
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, WanderlustError, one_line
 from wanderlust.openai_types import parse_request
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key
@@ -30,7 +30,7 @@ from wanderlust.serving.model_requests import (
     parse_completion_request,
 )
 from wanderlust.serving.streaming import Choice, WireFormat
-from wanderlust.types import DeclaredTool, Message, Tool, assistant, decode_arguments
+from wanderlust.types import DeclaredTool, Message, Tool, assistant
 
 PREFIX_CACHE_ENTRIES = 32
 """Conversations; each holds a row of the engine's memory."""
@@ -82,18 +82,9 @@ class PrefixCache:
 
 
 def _digests(messages: Sequence[Message], tools: Sequence[Tool]) -> list[bytes]:
-    """Hash each beginning of the conversation."""
+    """Digests of the beginnings of a conversation under these tools, the shortest first."""
     declared = [(tool.name, tool.description, tool.schema) for tool in tools]
-    state, out = blake2b(repr(declared).encode(errors="replace")), []
-    for message in messages:
-        calls = [
-            (call.id, call.name, json.dumps(decode_arguments(call.arguments), sort_keys=True))
-            for call in message.tool_calls
-        ]
-        content = message.content.strip() if message.role == "assistant" else message.content
-        state.update(repr((message.role, content, calls, message.tool_call_id)).encode(errors="backslashreplace"))
-        out.append(state.digest())
-    return out
+    return context_digests(messages, blake2b(repr(declared).encode(errors="replace")).digest())[1:]
 
 
 MAX_WAITING_MODEL_REQUESTS = 1024

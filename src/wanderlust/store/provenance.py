@@ -22,6 +22,7 @@ import msgspec
 import wanderlust
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import StoreError, UsageError
+from wanderlust.store.whole_files import replacing
 from wanderlust.types import RubricLike, Task
 
 LOCK_FILE = "wander.lock"
@@ -329,9 +330,8 @@ class Lock:
 
     def write(self, folder: Path) -> None:
         """Write the file, whole or not at all."""
-        draft = folder / f"{LOCK_FILE}.new"
-        draft.write_text(json.dumps({"format": LOCK_FORMAT, **asdict(self)}, indent=1) + "\n")
-        draft.rename(folder / LOCK_FILE)
+        with replacing(folder / LOCK_FILE) as draft:
+            draft.write_text(json.dumps({"format": LOCK_FORMAT, **asdict(self)}, indent=1) + "\n")
 
 
 def read_lock(folder: Path) -> Lock | None:

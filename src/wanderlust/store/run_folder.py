@@ -14,9 +14,10 @@ from pathlib import Path
 from re import sub
 from typing import Any
 
-from wanderlust.errors import StoreError, UsageError, writing
+from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.reader import RolloutRow
 from wanderlust.store.store import RunStore
+from wanderlust.store.whole_files import PARTIAL, replacing, write_whole
 from wanderlust.types import Group, Rollout
 
 CONFIG_FILE, STORE_FILE, STATE_FILE, REPORT_FILE, CHECKPOINTS_FOLDER = (
@@ -61,11 +62,7 @@ def begin_with_settings(file: Path, settings: Mapping[str, Any], *, what: str) -
         return
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} exists already: choose another folder")
-    with writing(file):
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = file.with_name(f"{file.name}.new")
-        draft.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-        draft.rename(file)
+    write_whole(file, json.dumps(settings, indent=1) + "\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +145,7 @@ def runs_beside(path: Path) -> list[str]:
 def checkpoints_of(path: Path) -> list[Path]:
     """The checkpoint folders of a run, the one to use first: what its report hands out, else `rl`, else the newest."""
     folders = [
-        file.parent for file in (path / CHECKPOINTS_FOLDER).glob("*/config.json") if file.parent.suffix != ".partial"
+        file.parent for file in (path / CHECKPOINTS_FOLDER).glob("*/config.json") if file.parent.suffix != PARTIAL
     ]
     handed_out = _handed_out(path)
     return sorted(folders, key=lambda p: (p.name != handed_out, p.name != "rl", -p.stat().st_mtime))
@@ -204,9 +201,8 @@ def save_played_rollout(rollout: Rollout, folder: Path, *, env: str, settings: M
     """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / CONFIG_FILE).exists():
-        draft = folder / f"{CONFIG_FILE}.new"
-        draft.write_text(json.dumps({"recipe": PLAY_RECIPE, "config": dict(settings)}, indent=2) + "\n")
-        draft.rename(folder / CONFIG_FILE)
+        with replacing(folder / CONFIG_FILE) as draft:
+            draft.write_text(json.dumps({"recipe": PLAY_RECIPE, "config": dict(settings)}, indent=2) + "\n")
     path = folder / STORE_FILE
     with RunStore.open(path) if path.exists() else RunStore.create(path) as store:
         last = store.rollouts({"stage": PLAY_STAGE}, order="-group", limit=1)

@@ -20,6 +20,7 @@ from wanderlust.errors import NotSerializable, StoreError
 from wanderlust.store.reader import ROW_COLUMNS, STORE_FORMAT, STORE_VERSION, RunReader, connect_store, store_errors
 from wanderlust.store.records import Codec, count_tokens, pack, pack_tokens, train_dictionary
 from wanderlust.store.scores import SCORES_SCHEMA, backfill_scores, has_scores, insert_scores, score_values
+from wanderlust.store.whole_files import replacing
 from wanderlust.types import Group, Rollout, Status, Task
 
 
@@ -297,16 +298,13 @@ def _acquire_lock(path: Path) -> Iterator[WriterLock]:
 
 def _build(path: Path) -> None:
     """Create the empty store at once: after a kill there is either no file at `path` or a valid one."""
-    draft = path.with_name(f"{path.name}.new")
-    with store_errors(path):
-        draft.unlink(missing_ok=True)
+    with store_errors(path), replacing(path) as draft:
         db = sqlite3.connect(draft)
         db.executescript(_SCHEMA)
         with db:
             facts = {"format": STORE_FORMAT, "version": STORE_VERSION}
             db.executemany("insert into meta values (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
         db.close()
-        draft.rename(path)
 
 
 def _index(rollout: Rollout, env: str) -> tuple[Any, ...]:

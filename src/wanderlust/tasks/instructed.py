@@ -7,19 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wanderlust.environment import Environment, Episode
+from wanderlust.environment import Environment, WrappedEnvironment
 from wanderlust.errors import UsageError
-from wanderlust.tasks.registry import load_environment
+from wanderlust.tasks.registry import environment_within
 from wanderlust.types import Message, Policy, Task, system
 
-SAME_AS = (
-    *("limits", "rubric", "frozen_seats", "players", "oracle_bar", "chance_bar", "graded_arguments"),
-    *("choose_by", "group_by", "revision", "extract"),
-)
-"""Attributes that are the environment's."""
 
-
-class Instructed(Environment):
+class Instructed(WrappedEnvironment):
     """Any environment with another system text: `instructed,file=best.txt,env=NAME`.
 
     `Instructed("reasoning-gym", file="best.txt", dataset="chain_sum")`: settings that are not its own go to the
@@ -29,16 +23,10 @@ class Instructed(Environment):
 
     def __init__(self, env: Environment | str, *, file: str = "", text: str = "", **settings: Any):
         """Raises UsageError unless one of `file` and `text` is given, and for a file that cannot be read."""
-        if isinstance(env, str):
-            env = load_environment(",".join([env, *(f"{name}={value}" for name, value in settings.items())]))
-        elif settings:
-            raise UsageError(f"there is no setting {next(iter(settings))!r} of an environment that is made already")
+        self.env = environment_within(env, settings)
         if bool(file) == bool(text):
             raise UsageError("a system text is wanted: file=FILE")
-        self.env, self.text = env, text or read_instruction(file)
-        self.seats, self.prefixes = env.seats, env.prefixes  # type: ignore[misc]  # those of the environment
-        for name in SAME_AS:
-            setattr(self, name, getattr(env, name))
+        self.text = text or read_instruction(file)
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """The environment's tasks with the text."""
@@ -52,23 +40,14 @@ class Instructed(Environment):
             raise UsageError(f"the task {task.id} has no prompt: the environment writes its own as it goes on")
         return replace(task, prompt=with_instruction(task.prompt, self.text))
 
-    async def run(self, episode: Episode) -> None:
-        """Play the task."""
-        await self.env.run(episode)
+    async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]] | None:
+        """Raises UsageError: the environment's figures are those of a policy that has not read the text."""
+        raise UsageError("exact figures are those without the system text: leave --exact out, or the text")
 
-    def oracle(self, task: Task) -> Policy | None:
-        """The environment's."""
-        return self.env.oracle(task)
-
-    @property
-    def has_oracle(self) -> bool:
-        """Whether the environment has one."""
-        return self.env.has_oracle
-
-    @property
-    def unwrapped(self) -> Environment:
-        """The environment, whose code a run's record is about; the text is in the tasks."""
-        return self.env.unwrapped
+    def duel(self) -> Environment | None:
+        """The environment's, with the text in its tasks."""
+        game = self.env.duel()
+        return game and Instructed(game, text=self.text)
 
 
 def read_instruction(file: str | Path) -> str:

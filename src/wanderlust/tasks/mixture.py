@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from random import Random
+from types import FunctionType
 from typing import Any
 
-from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.errors import UsageError
-from wanderlust.types import Rollout, Score, Task, Trajectory
+from wanderlust.agent import release_conversation
+from wanderlust.environment import CONTRACT, Environment, Episode, Limits
+from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.types import Completion, Message, Policy, Rollout, Score, Task, Tool, Trajectory
 
 ENVIRONMENT_KEY = "environment"
 """The key of a task's `info` that says whose it is."""
@@ -20,7 +23,8 @@ class Mixture(Environment):
     """`Mixture({TicTacToe(): 2, Wordle(): 1})`: two tasks of the first for one of the second, on average.
 
     An environment of the mixture sees its own task, draws as it does alone under the same seed, and keeps its own
-    limits and rubric. All must have the same seats. Environments are named after their classes (`wordle`, a second one
+    limits, rubric and oracle. All must have the same seats. Other attributes are those of all where they agree, else
+    the defaults; players are those that all have. Environments are named after their classes (`wordle`, a second one
     `wordle-2`); the name begins the task's id and stands in its `info`.
     """
 
@@ -36,10 +40,12 @@ class Mixture(Environment):
         self.seed = seed
         self.parts = dict(zip(names, weights, strict=True)) if names else _unique_names(weights)
         self.weights = dict(zip(self.parts, weights.values(), strict=True))
-        (self.seats,) = seats  # type: ignore[misc]  # a mixture has the seats of what it mixes
+        vars(self).update(_agreed(weights))
         self.limits = Limits(max_turns=max(env.limits.max_turns for env in weights))
         self.rubric = _MixtureRubric(self.parts)
         self.group_by = ENVIRONMENT_KEY
+        shared = [name for name in next(iter(weights)).players if all(name in env.players for env in weights)]
+        self.players = {name: partial(_MixturePlayer, self.parts, name) for name in shared}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """The tasks of all, in an order fixed by the seed; who has no more is left out, until nobody has any."""
@@ -63,6 +69,40 @@ class Mixture(Environment):
         with inner.play.limited(env.limits.timeout):
             await env.run(inner)
 
+    def oracle(self, task: Task) -> Policy | None:
+        """That of the task's environment."""
+        env, own = _original_task(self.parts, task)
+        return env.oracle(own)
+
+    @property
+    def has_oracle(self) -> bool:
+        """Whether one of the environments has one."""
+        return any(env.has_oracle for env in self.parts.values())
+
+
+class _MixturePlayer:
+    """Plays each episode as the player of that name does in the environment that its task comes from."""
+
+    def __init__(self, parts: Mapping[str, Environment], name: str):
+        self._players = {part: env.players[name]() for part, env in parts.items()}
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """That player's answer; it sees the key that it would have in its environment."""
+        part = self._part(key)
+        return await self._players[part].complete(messages, tools, key=key.removeprefix(f"{part}/"))
+
+    def release(self, key: str) -> None:
+        """Let that player forget the conversation."""
+        part = self._part(key)
+        release_conversation(self._players[part], key.removeprefix(f"{part}/"))
+
+    def _part(self, key: str) -> str:
+        part = max((name for name in self._players if key.startswith(f"{name}/")), key=len, default="")
+        if not part:
+            names = ", ".join(self._players)
+            raise PolicyFailure(f"the conversation {key!r} is of no environment of this mixture: {names}")
+        return part
+
 
 @dataclass(frozen=True, slots=True)
 class _MixtureRubric:
@@ -79,6 +119,14 @@ class _MixtureRubric:
         if trajectory.score is None:
             raise UsageError(f"the task {task.id!r} has no rewards of its environment, which has no rubric")
         return trajectory.score
+
+
+def _agreed(envs: Iterable[Environment]) -> dict[str, Any]:
+    """The attributes, not methods, in which all environments agree."""
+    first, *others = envs
+    plain = (name for name in CONTRACT if not isinstance(vars(Environment)[name], FunctionType | property))
+    values = {name: getattr(first, name) for name in plain}
+    return {name: value for name, value in values.items() if all(getattr(env, name) == value for env in others)}
 
 
 def _unique_names(weights: Iterable[Environment]) -> dict[str, Environment]:

@@ -210,6 +210,18 @@ def load_environment(name: str) -> Environment:
     return resolve_environment(name).env
 
 
+def environment_within(env: Environment | str, settings: Mapping[str, Any]) -> Environment:
+    """The environment that a wrapper is made around, with the settings that are not the wrapper's own.
+
+    Raises UsageError for settings of an environment that is made already.
+    """
+    if isinstance(env, str):
+        return load_environment(",".join([env, *(f"{name}={value}" for name, value in settings.items())]))
+    if settings:
+        raise UsageError(f"there is no setting {next(iter(settings))!r} of an environment that is made already")
+    return env
+
+
 def environment_name(env: Environment | str) -> str:
     """The one name under which runs store an environment: valid from any folder, short for a ready-made one.
 

@@ -232,6 +232,21 @@ class Child:
         """Whether its pipes have been given back."""
         return self._exit < 0
 
+    @property
+    def last_words(self) -> str:
+        """The last line that it has written to its standard error, where nobody else reads that; empty without one."""
+        text = b""
+        with suppress(BlockingIOError):
+            text = os.read(self.stderr, CHUNK_BYTES)
+        return one_line(text.decode("utf-8", "replace").strip().rpartition("\n")[2])
+
+    def wait(self, seconds: float) -> int:
+        """Block until the program has ended; after `seconds` it is killed. The status is as `subprocess` has it."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._popen.wait(seconds)
+        self._popen.kill()
+        return self._popen.wait()
+
     async def exited(self) -> None:
         """Wait for the program's own end."""
         await wait_readable(self._exit)

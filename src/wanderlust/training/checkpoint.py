@@ -24,6 +24,7 @@ from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
+from wanderlust.store.whole_files import replacing
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.config_file import CONFIG_TOML
@@ -126,17 +127,13 @@ class DamagedState(StoreError):
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write tensors and plain data with their checksum; the file is the old or the new one, whenever power fails."""
-    partial = path.with_suffix(path.suffix + ".partial")
-    with writing(path), partial.open("w+b") as file:
+    with writing(path), replacing(path, durable=True) as draft, draft.open("w+b") as file:
         file.write(bytes(STATE_HEADER_BYTES))
         torch.save(state, file)
         file.seek(STATE_HEADER_BYTES)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0)
         file.write(_state_header(digest))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -245,12 +242,8 @@ class Run:
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file; the target is the old or the new one, whenever power fails."""
-    partial = target.with_suffix(target.suffix + ".partial")
-    with writing(target), source.open("rb") as read, partial.open("wb") as written:
-        shutil.copyfileobj(read, written)
-        written.flush()
-        os.fsync(written.fileno())
-    partial.replace(target)
+    with writing(target), replacing(target, durable=True) as draft:
+        shutil.copyfile(source, draft)
 
 
 def _check_digests(folder: Path, name: str, digests: Mapping[str, str]) -> None:
@@ -291,9 +284,8 @@ def write_config(folder: Path, config: Any) -> None:
     for name, text in texts.items():
         file = folder / name
         if not file.exists() or file.read_text() != text:
-            partial = file.with_name(f"{name}.partial")
-            partial.write_text(text)
-            partial.replace(file)
+            with replacing(file) as draft:
+                draft.write_text(text)
 
 
 def load_config(path: Path, kind: type[Any]) -> Any:

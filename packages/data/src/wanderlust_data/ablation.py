@@ -26,10 +26,10 @@ from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.formats import CONVERSATION_COLUMNS
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Task
 from wanderlust_data.build import CHARS_PER_TOKEN, DATA_FOLDER, Answers, Recipe, begin_folder, write_data
-from wanderlust_data.card import write_text_whole
 from wanderlust_data.duplicates import find_contaminated
 from wanderlust_data.plan import AblationStage, AnswerFilters, DataPlan, QuestionFilters, Source, Variant, read_plan
 from wanderlust_data.questions import OpenSource, Question, open_source
@@ -274,7 +274,7 @@ class _Bench:
             folder=str(self.out), exam=len(clean), tokens=target, seeds=self.student.seeds, recipes=results
         )
         text = json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
-        write_text_whole(self.out / REPORT_FILES[self.kind], text)
+        write_whole(self.out / REPORT_FILES[self.kind], text)
         return report
 
     def _build(

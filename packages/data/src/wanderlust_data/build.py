@@ -21,6 +21,7 @@ from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.store.formats import CONVERSATION_COLUMNS, conversations, preferences
+from wanderlust.store.whole_files import write_whole
 from wanderlust.types import Group, Rollout, Task, user
 from wanderlust_data.card import (
     CARD_FILE,
@@ -30,7 +31,6 @@ from wanderlust_data.card import (
     Stages,
     TeacherCount,
     read_card,
-    write_text_whole,
 )
 from wanderlust_data.duplicates import find_contaminated, find_duplicates
 from wanderlust_data.filters import (
@@ -391,7 +391,7 @@ def write_data(folder: Path, recipe: Recipe, answers: Answers, *, digest: str) -
     files = {}
     for name in recipe.plan.formats:
         lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in made[name]()]
-        write_text_whole(folder / f"{name}.jsonl", "".join(lines))
+        write_whole(folder / f"{name}.jsonl", "".join(lines))
         files[f"{name}.jsonl"] = len(lines)
     failed = {name: count for name, count in recipe.samples.failed.items() if count}
     card = Card(
@@ -405,8 +405,8 @@ def write_data(folder: Path, recipe: Recipe, answers: Answers, *, digest: str) -
         label_conflicts=recipe.label_conflicts,
         notes=[f"{count:,} rollouts of {name} failed and are in no row" for name, count in failed.items()],
     )
-    write_text_whole(folder / CARD_PAGE, card.page())
-    write_text_whole(folder / CARD_FILE, json.dumps(card.as_dict(), indent=1, ensure_ascii=False) + "\n")
+    write_whole(folder / CARD_PAGE, card.page())
+    write_whole(folder / CARD_FILE, json.dumps(card.as_dict(), indent=1, ensure_ascii=False) + "\n")
     return card
 
 
@@ -418,7 +418,7 @@ def begin_folder(folder: Path, plan: DataPlan) -> str:
     if not path.is_file():
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        write_text_whole(path, text)
+        write_whole(path, text)
     elif (before := json.loads(path.read_text(encoding="utf-8"))) != body:
         changed = next((name for name, value in body["files"].items() if before["files"].get(name, value) != value), "")
         what = f"{changed} has changed since {folder} was begun" if changed else f"{folder} holds another plan's data"

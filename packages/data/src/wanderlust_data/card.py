@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from wanderlust.errors import StoreError, UsageError, writing
+from wanderlust.errors import StoreError, UsageError
 
 CARD_FILE, CARD_PAGE, PLAN_FILE = "card.json", "card.md", "plan.json"
 Item = TypeVar("Item")
@@ -132,11 +132,3 @@ class Stages:
         if not left:
             history = ", ".join(f"{one.stage} left {one.left:,} {one.of}" for one in self.counts)
             raise UsageError(f"nothing is left: {history}; change the stage {stage!r}, or read more")
-
-
-def write_text_whole(path: Path, text: str) -> None:
-    """Write a file; it is the old or the new one, whenever the process is killed. StoreError when it cannot be."""
-    draft = path.with_name(f"{path.name}.new")
-    with writing(path):
-        draft.write_text(text, encoding="utf-8")
-        draft.rename(path)

@@ -29,13 +29,13 @@ from wanderlust.policies.resolve import PolicyOptions, ResolvedPolicy, resolve_p
 from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run_folder import FRESH_POLICY, RUNS_FOLDER, begin_with_settings
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.finetune_config import FinetuneConfig
 from wanderlust.types import Group, Policy, Task
 from wanderlust_data.build import build_data
-from wanderlust_data.card import write_text_whole
 from wanderlust_data.distillation_report import (
     AFTER_SFT,
     PAGE_FILE,
@@ -219,9 +219,9 @@ class _Recipe:
             at_least=any(not one["whole"] for name, one in self.spending.stages.items() if name in MAKING),
             core_price=config.core_price,
         )
-        write_text_whole(self.folder / PAGE_FILE, report.page())
+        write_whole(self.folder / PAGE_FILE, report.page())
         draw_distillation(report, self.folder / PICTURE_FILE)
-        write_text_whole(self.folder / REPORT_FILE, json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n")
+        write_whole(self.folder / REPORT_FILE, json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n")
         return report
 
     def _plan(self) -> DataPlan:
@@ -357,7 +357,7 @@ class _Spending:
 
     def _write(self, stage: str, entry: dict[str, Any]) -> None:
         self.stages[stage] = entry
-        write_text_whole(self.path, json.dumps(self.stages, indent=1) + "\n")
+        write_whole(self.path, json.dumps(self.stages, indent=1) + "\n")
 
 
 def _processor_seconds() -> float:

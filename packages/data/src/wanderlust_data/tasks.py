@@ -13,7 +13,7 @@ from wanderlust.errors import UsageError
 from wanderlust.tasks.datasets import numbered_rows
 from wanderlust.tasks.mixture import ENVIRONMENT_KEY, Mixture
 from wanderlust.tasks.registry import resolve_environment
-from wanderlust.types import Policy, Task
+from wanderlust.types import Task
 from wanderlust_data.plan import Verifier
 from wanderlust_data.questions import answer_rubric
 
@@ -49,12 +49,6 @@ class BuiltTasks(Mixture):
         for name, env in self.parts.items():
             for task in env.tasks(split):
                 yield replace(task, id=f"{name}/{task.id}", info={**task.info, ENVIRONMENT_KEY: name})
-
-    def oracle(self, task: Task) -> Policy | None:
-        """That of the task's environment."""
-        info = dict(task.info)
-        source = info.pop(ENVIRONMENT_KEY)
-        return self.parts[source].oracle(replace(task, id=task.id.removeprefix(f"{source}/"), info=info))
 
 
 def _environment(name: str, verifier: Verifier) -> Environment:

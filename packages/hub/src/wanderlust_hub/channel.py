@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 
-from wanderlust.errors import EnvironmentFailure, SandboxFailure, WanderlustError, one_line
+from wanderlust.errors import EnvironmentFailure, SandboxFailure, WanderlustError
 from wanderlust.runner.engine import run_blocking
 from wanderlust_hub.launch import Source, launch
 from wanderlust_hub.wire import AnyReply, Cancel, Declared, Failed, FrameBuffer, Request, pack, read_reply
@@ -70,20 +70,12 @@ class Channel:
             if not isinstance(first, Declared):
                 raise EnvironmentFailure("its process did not begin with what the environment is like")
         except WanderlustError as error:
-            told = self._last_words()
+            told = self.launched.child.last_words
             self.close()
             if told and error is self.fault:
                 raise EnvironmentFailure(f"the process of {self.name} did not start: {told}") from None
             raise
         self.declared = first
-
-    def _last_words(self) -> str:
-        """The last line that a process wrote before it served; empty without one."""
-        try:
-            text = os.read(self.launched.child.stderr, CHUNK_BYTES).decode(errors="replace")
-        except (BlockingIOError, OSError):
-            return ""
-        return one_line(text.strip().rpartition("\n")[2])
 
     def open(self) -> tuple[int, Inbox]:
         """Begin a conversation."""

@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import BinaryIO, Protocol
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from wanderlust.errors import UsageError
+from wanderlust.store.whole_files import replacing
 from wanderlust_hub.entry import Digest, Fingerprint, HubError, Index, canonical, decode, digest_of
 
 CHUNK_BYTES = 1 << 16
@@ -68,18 +68,9 @@ def read_file(location: str, path: str, *, limit: int) -> bytes:
 
 
 def write_durably(path: Path, body: bytes) -> None:
-    """Write a file so that readers see the old content or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
-        scratch = Path(draft.name)
-        try:
-            draft.write(body)
-            draft.flush()
-            os.fsync(draft.fileno())
-            scratch.chmod(0o644)
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+    """Write a file whole, readable by all. OSErrors pass: the caller says what to set."""
+    with replacing(path, mode=0o644, durable=True, shared=True) as draft:
+        draft.write_bytes(body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

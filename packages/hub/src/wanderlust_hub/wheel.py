@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from wanderlust.errors import UsageError, one_line
+from wanderlust.store.whole_files import replacing
 from wanderlust_hub.entry import MAX_REQUIREMENTS, MAX_TEXT_CHARS, canonical
 from wanderlust_hub.permissions import PERMISSIONS_FILE, Permissions, parse_permissions, read_permissions
 
@@ -99,8 +100,12 @@ def _with_permissions(wheel: Path, permissions: Permissions) -> Path:
     """Write what a package asks for into its wheel, and into the list of its files; for nothing, nothing is written."""
     if not permissions.any:
         return wheel
-    whole, body = wheel.with_name(f".{wheel.name}"), canonical(permissions)
-    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as new:
+    body = canonical(permissions)
+    with (
+        replacing(wheel) as draft,
+        zipfile.ZipFile(wheel) as old,
+        zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
         record = next(name for name in old.namelist() if name.endswith(".dist-info/RECORD"))
         file = record.replace("RECORD", PERMISSIONS_FILE)
         digest = urlsafe_b64encode(sha256(body).digest()).decode().rstrip("=")
@@ -109,7 +114,7 @@ def _with_permissions(wheel: Path, permissions: Permissions) -> Path:
             if item.filename != file:
                 new.writestr(item, old.read(item) + more)
         new.writestr(zipfile.ZipInfo(file), body)
-    return whole.replace(wheel)
+    return wheel
 
 
 def _line(text: object) -> str:

@@ -6,23 +6,22 @@ covered: the truth of frames and scores, which the game itself makes.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from wanderlust.environments.grids.cells import FRAME, RESET, UNDO
 from wanderlust.environments.grids.game import GameState, GridAction, Observation
 from wanderlust.environments.grids.official_folder import GameFiles
-from wanderlust.errors import EnvironmentFailure, UsageError, one_line
-from wanderlust.tools.process import Child, wait_readable
+from wanderlust.errors import EnvironmentFailure, UsageError
+from wanderlust.tools.process import Child
 from wanderlust.tools.sandbox import Sandbox, SandboxBounds, open_sandbox
 from wanderlust.tools.sandbox.bubblewrap import find_python
+from wanderlust.tools.worker import NoReply, Worker, encode_request, worker_command
 
 PACKAGES = (
     "arcengine",
@@ -64,16 +63,20 @@ class OfficialProcess:
     """One play of a game of the official engine, with the counts of its scorecard. Only levels are reset."""
 
     def __init__(self, sandbox: Sandbox, child: Child, files: GameFiles):
-        self.files, self._sandbox, self._child = files, sandbox, child
+        self.files, self._sandbox = files, sandbox
+        self._worker = Worker(child, max_bytes=MAX_ANSWER_BYTES)
         self.level_actions: list[int] = []
         """Actions of each solved level, lost tries included."""
         self.actions = 0
         self._seen: Observation | None = None
-        self._rest = b""
 
     @classmethod
     async def open(cls, game: GameFiles, *, seed: int) -> OfficialProcess:
-        """Start a game. Raises UsageError without the engine or the source, SandboxFailure without a sandbox."""
+        """Start a game.
+
+        Raises UsageError without the engine or the source, SandboxFailure without a sandbox, EnvironmentFailure for
+        a game that does not start.
+        """
         paths = engine_paths()
         source = game.source.read_bytes()
         if len(source) > MAX_SOURCE_BYTES:
@@ -82,9 +85,11 @@ class OfficialProcess:
         async with AsyncExitStack() as failing:  # a cancellation too
             failing.push_async_callback(sandbox.close)
             variables = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OPENBLAS_NUM_THREADS": "1"}
-            child = await sandbox.start([str(find_python()), "-sB", "-c", _WORKER], env=variables)
+            child = await sandbox.start([str(find_python()), "-sB", *worker_command(_WORKER)], env=variables)
             self = cls(sandbox, child, game)
-            await self._send({"source": source.decode("utf-8", "replace"), "name": game.class_name, "seed": seed})
+            await self._ask(b"", START_SECONDS)
+            make = {"source": source.decode("utf-8", "replace"), "name": game.class_name, "seed": seed}
+            await self._ask(encode_request(make), START_SECONDS)
             failing.pop_all()
         return self
 
@@ -95,7 +100,7 @@ class OfficialProcess:
 
     async def begin(self) -> Observation:
         """Show the first level."""
-        return await self._perform(GridAction(number=RESET), START_SECONDS)
+        return await self._perform(GridAction(number=RESET))
 
     async def perform(self, action: GridAction) -> Observation:
         """Take an action. One after a lost level, other than a reset, does nothing and does not count."""
@@ -103,7 +108,7 @@ class OfficialProcess:
         if before is not None and action.number != RESET and before.state is not GameState.NOT_FINISHED:
             return before
         self.actions += 1
-        seen = await self._perform(action, ANSWER_SECONDS)
+        seen = await self._perform(action)
         if before is not None and seen.levels_completed > before.levels_completed:
             self.level_actions.append(self.open_actions)
         return seen
@@ -116,38 +121,23 @@ class OfficialProcess:
         """End the game."""
         await self._sandbox.close()
 
-    async def _perform(self, action: GridAction, seconds: float) -> Observation:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._send({"number": action.number, "x": action.x, "y": action.y})
-                line = await self._line()
-        except TimeoutError:
-            raise self._failure(f"did not answer within {seconds:g} s") from None
-        self._seen = _observation(line)
+    async def _perform(self, action: GridAction) -> Observation:
+        request = {"number": action.number, "x": action.x, "y": action.y}
+        self._seen = _observation(await self._ask(encode_request(request), ANSWER_SECONDS))
         if self._seen is None:
             raise self._failure("answered with something else than a frame")
         return self._seen
 
-    async def _send(self, request: dict[str, Any]) -> None:
-        with suppress(BrokenPipeError):  # the missing answer tells why
-            await self._child.send(f"{json.dumps(request)}\n".encode())
-
-    async def _line(self) -> bytes:
-        while b"\n" not in self._rest:
-            await wait_readable(self._child.stdout)
-            data = os.read(self._child.stdout, MAX_ANSWER_BYTES)
-            self._rest += data
-            if not data or len(self._rest) > MAX_ANSWER_BYTES:
-                raise self._failure("ended" if not data else "answered too much")
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
+    async def _ask(self, request: bytes, seconds: float) -> bytes:
+        try:
+            return await self._worker.ask(request, seconds=seconds)
+        except NoReply as none:
+            late = f"did not answer within {seconds:g} s"
+            raise self._failure({"time": late, "died": "ended"}.get(none.why, "answered too much")) from None
 
     def _failure(self, what: str) -> EnvironmentFailure:
-        text = b""
-        with suppress(BlockingIOError):
-            text = os.read(self._child.stderr, MAX_ANSWER_BYTES)
-        last = text.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return EnvironmentFailure(f"the game {self.files.id} {what}{': ' if last else ''}{one_line(last, 300)}")
+        last = self._worker.child.last_words
+        return EnvironmentFailure(f"the game {self.files.id} {what}{': ' if last else ''}{last}")
 
 
 def _packages(path: Path) -> Iterator[str]:

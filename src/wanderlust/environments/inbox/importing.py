@@ -26,6 +26,7 @@ from wanderlust.environments.inbox.sources import LeftOut, raw_messages
 from wanderlust.environments.inbox.store import InboxFile, write_inbox
 from wanderlust.environments.inbox.threads import MailThreads, ThreadFacts, find_threads
 from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.store.whole_files import PARTIAL
 
 REPORT_SUFFIX = ".report.txt"
 """Ending of the report's name, after that of the inbox."""
@@ -146,7 +147,7 @@ class _Found:
     def read(self, paths: Iterable[Path], db: sqlite3.Connection, progress: Callable[[str], None]) -> None:
         """Read all mails into the scratch file."""
         for raw in raw_messages(paths):
-            if raw.place in self.own or raw.place.endswith(".part"):
+            if raw.place in self.own or raw.place.endswith((".part", PARTIAL)):
                 continue
             self.found += 1
             if isinstance(raw, LeftOut):

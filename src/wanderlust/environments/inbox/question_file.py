@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from wanderlust.environments.inbox.store import DATE
-from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.errors import UsageError, one_line
+from wanderlust.store.whole_files import write_whole
 
 QuestionSplit = Literal["train", "eval"]
 
@@ -41,19 +39,8 @@ class MailQuestion:
 
 def write_questions(path: Path, questions: Iterable[MailQuestion]) -> None:
     """Write the file in whole or not at all; only its user may read it. StoreError where it cannot be written."""
-    scratch = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=f".{path.name}", suffix=".part", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in questions)
-        os.replace(scratch, path)
-    except OSError as error:
-        raise StoreError(f"cannot write the questions {path}: {error}") from error
-    finally:
-        if scratch is not None:
-            with suppress(OSError):
-                os.unlink(scratch)
+    lines = [json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in questions]
+    write_whole(path, "".join(lines), mode=0o600, shared=True)
 
 
 def read_questions(path: Path | str) -> list[MailQuestion]:

@@ -10,16 +10,16 @@ import json
 import os
 import re
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.store.whole_files import replacing
 
 T = TypeVar("T")
 
@@ -81,12 +81,11 @@ def write_inbox(
     """
     ordered = mails if in_order else sorted(mails, key=lambda mail: (mail.date, mail.id))
     facts = {"format": FORMAT, "owner": owner, "names": dict(names or {}), "about": about}
-    scratch = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
-        os.close(handle)
-        with closing(sqlite3.connect(scratch, isolation_level=None)) as db:
+        with (
+            replacing(path, mode=0o600, shared=True) as draft,
+            closing(sqlite3.connect(draft, isolation_level=None)) as db,
+        ):
             db.executescript(f"pragma journal_mode = off; pragma synchronous = off; begin;{SCHEMA}")
             db.executemany("insert into about values (?, ?)", [(key, _dump(value)) for key, value in facts.items()])
             rows = (_row(place, mail, names or {}) for place, mail in enumerate(ordered, 1))
@@ -94,15 +93,10 @@ def write_inbox(
             db.execute("insert into words (words) values ('rebuild')")
             count = int(db.execute("select count(*) from mails").fetchone()[0])
             db.execute("commit")
-        os.replace(scratch, path)
     except sqlite3.IntegrityError as error:
         raise UsageError(f"two mails have the same id, so {path.name} was not written: {error}") from error
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"cannot write the inbox {path}: {error}") from error
-    finally:
-        if scratch is not None:
-            with suppress(OSError):
-                os.unlink(scratch)
     return count
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from wanderlust.errors import StoreError, UsageError, writing
 from wanderlust.policies.local.pretrained import SCORE_HEAD
+from wanderlust.store.whole_files import replacing
 
 DEFAULT_ALPHA = 32
 """That of the Tinker API."""
@@ -66,8 +66,6 @@ def save_adapter(path: Path, model: Any) -> None:
         raise UsageError("the model has no adapters to save: call adapt first")
     layer = next(iter(layers.values()))
     rank, alpha = layer.r["default"], layer.lora_alpha["default"]
-    partial = path.with_name(path.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
     settings = LoraConfig(
         r=rank,
         lora_alpha=alpha,
@@ -78,11 +76,9 @@ def save_adapter(path: Path, model: Any) -> None:
     )
     weights = get_peft_model_state_dict(model, adapter_name="default")
     tensors = {PEFT_KEY_PREFIX + name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
-    with writing(path):
-        settings.save_pretrained(str(partial))
-        save_file(tensors, partial / ADAPTER_WEIGHTS_FILE)
-    shutil.rmtree(path, ignore_errors=True)
-    partial.replace(path)
+    with writing(path), replacing(path) as draft:
+        settings.save_pretrained(str(draft))
+        save_file(tensors, draft / ADAPTER_WEIGHTS_FILE)
 
 
 def with_adapter(model: Any, path: Path) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 from contextlib import suppress
 from math import prod
@@ -18,6 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 from wanderlust.errors import StoreError, UsageError, writing
 from wanderlust.policies.local.device import available_memory
 from wanderlust.store.run_folder import is_reward_model
+from wanderlust.store.whole_files import replacing
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # a checkpoint is read in a second; what takes longer has a line of ours
 
@@ -29,14 +29,9 @@ MAX_HEADER_BYTES = 100_000_000
 
 def save_pretrained(path: Path, model: Any, tokenizer: Any) -> None:
     """A folder that `transformers` loads without our code: safetensors, tokenizer, chat template."""
-    partial = path.with_name(path.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    with writing(path):
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-    if path.exists():
-        shutil.rmtree(path)
-    partial.replace(path)
+    with writing(path), replacing(path) as draft:
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
 
 
 def load_pretrained(path: Path, *, scores: bool = False) -> tuple[Any, Any]:

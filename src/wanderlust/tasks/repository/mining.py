@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from wanderlust.errors import UsageError, one_line
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.repository.guard import guard_changes, runs_text
 from wanderlust.tasks.repository.issues import template_issue
 from wanderlust.tasks.repository.mutants import Edit, find_edits, still_parses
@@ -30,7 +31,6 @@ from wanderlust.tasks.repository.task_file import (
     load_record,
     read_lines,
     write_tasks,
-    write_whole,
 )
 from wanderlust.tasks.repository.verdict import Verdict, digest, judge_modules, report_original, weigh
 from wanderlust.tools.sandbox import Sandbox

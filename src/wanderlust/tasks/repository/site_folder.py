@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from wanderlust.errors import UsageError, one_line
+from wanderlust.store.whole_files import replacing
 from wanderlust.tasks.repository.package import NotMineable, SourcePackage, as_archive, read_tar
 
 RUNNER_REQUIREMENT = "pytest>=8.4,<10"
@@ -69,11 +70,9 @@ def load_site(
     """
     archive = folder / f"{site_key(requirements)}.tar"
     if not archive.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         data = as_archive(_copy_installed(requirements) if installed else install_requirements(requirements))
-        partial = archive.with_suffix(f".{sha256(package.label.encode()).hexdigest()[:8]}")
-        partial.write_bytes(data)
-        partial.replace(archive)
+        with replacing(archive, shared=True) as draft:
+            draft.write_bytes(data)
     return add_metadata(package, read_tar(archive.read_bytes()))
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.errors import UsageError, one_line
+from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.repository.mutants import Edit
 
 TASKS_FILE = "tasks.jsonl"
@@ -103,17 +104,6 @@ def load_record(folder: Path, package: str) -> PackageRecord:
         return msgspec.json.decode(path.read_bytes(), type=PackageRecord)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{path} cannot be read: {one_line(str(error))}") from error
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is never seen half. Raises StoreError."""
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def read_lines(path: Path) -> Iterator[dict[str, object]]:

@@ -15,8 +15,9 @@ from importlib.resources import files
 from typing import Literal, Self
 
 from wanderlust.errors import printable
-from wanderlust.tools.process import Child, end_all, wait_readable
+from wanderlust.tools.process import end_all
 from wanderlust.tools.sandbox.base import BoundedOutput, Sandbox, drain
+from wanderlust.tools.worker import NoReply, Worker
 
 CellStatus = Literal["done", "error", "time", "output", "died", "forged"]
 """`error`: it raised; `time`, `output`: a bound; `died`: its process ended; `forged`: its status was not genuine."""
@@ -53,7 +54,7 @@ class PythonSession:
 
     def __init__(self, sandbox: Sandbox, *, python: str):
         self.sandbox, self.python = sandbox, python
-        self._child: Child | None = None
+        self._worker: Worker | None = None
         self._lock = asyncio.Lock()
 
     async def run(self, source: str, *, timeout: float | None = None) -> Cell:  # noqa: ASYNC109
@@ -63,23 +64,23 @@ class PythonSession:
             return await self._run(source, bound if timeout is None else min(timeout, bound))
 
     async def _run(self, source: str, seconds: float) -> Cell:
-        child = self._child
-        fresh = child is None or child.closed or not child.alive
-        if child is None or fresh:
-            child = self._child = await self.sandbox.start([self.python, "-I", "-c", _SOURCE])
-        output, token = BoundedOutput(self.sandbox.bounds.output), secrets.token_hex(8)
+        worker, fresh = self._worker, False
+        if worker is None or not worker.alive:
+            fresh, child = True, await self.sandbox.start([self.python, "-I", "-c", _SOURCE])
+            worker = self._worker = Worker(child, max_bytes=MAX_STATUS_BYTES, answers=child.stderr)
+        child, output, token = worker.child, BoundedOutput(self.sandbox.bounds.output), secrets.token_hex(8)
         body = source.encode("utf-8", "replace")
         status: CellStatus = "died"
         late = False
         async with asyncio.TaskGroup() as group:
             draining = group.create_task(drain(child, child.stdout, output))
             try:
-                with suppress(BrokenPipeError):
-                    async with asyncio.timeout(seconds + CELL_GRACE_SECONDS + SESSION_START_SECONDS * fresh):
-                        await child.send(f"{len(body)} {token} {seconds}\n".encode() + body)
-                        status = await self._read_status(child, token)
-            except TimeoutError:
-                late = True
+                request = f"{len(body)} {token} {seconds}\n".encode() + body
+                bound = seconds + CELL_GRACE_SECONDS + SESSION_START_SECONDS * fresh
+                status = _read_status(await worker.ask(request, seconds=bound), token)
+            except NoReply as none:
+                late = none.why == "time"
+                status = "died" if none.why == "died" else "forged"
             except asyncio.CancelledError:
                 await self.close()
                 raise
@@ -99,29 +100,22 @@ class PythonSession:
             await self.close()
         return Cell(output=output.content().decode("utf-8", "replace"), status=status, lost=lost, fresh=fresh)
 
-    async def _read_status(self, child: Child, token: str) -> CellStatus:
-        """Read the cell's status; every other text is `forged`."""
-        reply = b""
-        while b"\n" not in reply and len(reply) <= MAX_STATUS_BYTES:
-            await wait_readable(child.stderr)
-            data = os.read(child.stderr, MAX_STATUS_BYTES)
-            if not data:
-                return "died"
-            reply += data
-        try:
-            word = json.loads(reply)
-        except (ValueError, RecursionError):
-            return "forged"
-        alone = reply.startswith(b"{") and reply.endswith(b"\n") and reply.count(b"\n") == 1
-        answers = isinstance(word, dict) and word.get("token") == token
-        honest = alone and answers and word.get("ended") in ("done", "error", "time")
-        return word["ended"] if honest else "forged"
-
     async def close(self) -> None:
         """End the session; the next cell begins a new one."""
-        child, self._child = self._child, None
-        if child is not None:
-            await end_all([child])
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await end_all([worker.child])
+
+
+def _read_status(reply: bytes, token: str) -> CellStatus:
+    """The cell's status; every other text is `forged`."""
+    try:
+        word = json.loads(reply)
+    except (ValueError, RecursionError):
+        return "forged"
+    answers = reply.startswith(b"{") and isinstance(word, dict) and word.get("token") == token
+    honest = answers and word.get("ended") in ("done", "error", "time")
+    return word["ended"] if honest else "forged"
 
 
 MAX_ARGUMENT_BYTES = 100_000

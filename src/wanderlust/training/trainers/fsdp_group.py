@@ -11,7 +11,6 @@ import copy
 import multiprocessing
 import os
 import pickle
-import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -30,6 +29,7 @@ from wanderlust.errors import WanderlustError, one_line
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.policy import LocalSampler
+from wanderlust.store.whole_files import replacing
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig, TrainConfig
@@ -236,14 +236,11 @@ class FsdpGroup:
 
         The folder is the old one or the new one; it must be on a disk that all processes share.
         """
-        partial = folder.with_name(folder.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        await self._call("export", partial, averaged)
-        self.rank.trainer.model.config.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.replace(folder)
+        with replacing(folder) as draft:
+            draft.mkdir()
+            await self._call("export", draft, averaged)
+            self.rank.trainer.model.config.save_pretrained(draft)
+            tokenizer.save_pretrained(draft)
 
     async def _call(self, method: str, *arguments: Any) -> list[Any]:
         """The method in every process; what each returned, in their order."""

@@ -17,6 +17,7 @@ from wanderlust._lazy import needs_extra
 from wanderlust.errors import writing
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.vllm_servers import VLLMServers, WeightFormat
+from wanderlust.store.whole_files import replacing
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
@@ -177,17 +178,13 @@ class EvaluationSampler:
 
 def write_weights(folder: Path, model: Any, *, kind: WeightFormat) -> None:
     """Write what servers read: the adapter of the model, or all its weights with the head beside the embeddings."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     if kind == "adapter":
         with needs_extra("lora"):
             from wanderlust.policies.local.lora import save_adapter
         save_adapter(folder, model)
     else:
-        partial = folder.with_name(folder.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        with writing(folder):
-            untied(model).save_pretrained(partial)
-        partial.replace(folder)
+        with writing(folder), replacing(folder) as draft:
+            untied(model).save_pretrained(draft)
 
 
 @torch.no_grad()

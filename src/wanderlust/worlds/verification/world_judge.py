@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Self
 
 import msgspec
 
-from wanderlust.agent import release_conversation
 from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
-from wanderlust.rubrics.model_request import complete_within, cut_middle
-from wanderlust.types import Message, Policy, assistant, system, user
+from wanderlust.rubrics.model_request import JudgeClient, NoVerdict, ParseError, cut_middle
+from wanderlust.types import Message, Policy, system, user
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.verification.are_checkers import (
     CHECKER_INSTRUCTIONS,
@@ -81,6 +81,18 @@ class WorldJudge:
     timeout: float = 600.0
     """Wall-clock seconds for one answer."""
 
+    def client(self) -> JudgeClient:
+        """Asks it: each question once. JSON that prose leads to is no answer, and who fails raises PolicyFailure."""
+        asks = JudgeClient.of(
+            self.policy,
+            name=self.name,
+            what="answer",
+            form="the JSON object",
+            attempts=self.attempts,
+            timeout=self.timeout,
+        )
+        return replace(asks, failure=PolicyFailure)
+
 
 def resolve_world_judge(judge: Policy | WorldJudge | str | None, model: str | None = None) -> WorldJudge | None:
     """A judge, from an environment's settings: a policy, or the name of one that belongs to no environment.
@@ -120,8 +132,8 @@ async def verify_with_judge(
     once. With `are` and `gaia2_cli` it is asked for each of that judge's checkers, until one does not pass. Raises what
     the policy raises as PolicyFailure when it fails for good.
     """
-    asked_judge, all_answers = judge if isinstance(judge, WorldJudge) else WorldJudge(policy=judge), list(answers)
-    lines = list(log)
+    client = (judge if isinstance(judge, WorldJudge) else WorldJudge(policy=judge)).client()
+    lines, all_answers = list(log), list(answers)
     for _ in range(MAX_JUDGE_ROUNDS_PER_LOG):
         verdict = verify(lines, oracle, answers=all_answers, compat=compat, upto=upto, limit=limit)
         settled = {answer.key for answer in all_answers}
@@ -130,7 +142,7 @@ async def verify_with_judge(
         if not waits or not fresh:
             return verdict
         asked = (_Inquiry.of(question, lines, oracle) for question in fresh.values())
-        all_answers += await asyncio.gather(*(_ask_judge(asked_judge, one, compat) for one in asked))
+        all_answers += await asyncio.gather(*(_ask_judge(client, one, compat) for one in asked))
     return verdict
 
 
@@ -157,12 +169,12 @@ class _Inquiry:
         )
 
 
-async def _ask_judge(judge: WorldJudge, asked: _Inquiry, compat: Compat) -> JudgeAnswer:
+async def _ask_judge(judge: JudgeClient, asked: _Inquiry, compat: Compat) -> JudgeAnswer:
     """The answer to one question; that of `are` and `gaia2_cli` is what all of the checkers say."""
     question, names = asked.question, checkers_of(asked.question, compat)
     if not names:
         talk = [system(WORLD_JUDGE_INSTRUCTIONS), user(render_question(question, asked.user_text))]
-        same, text = await _ask(judge, talk, key=f"{question.key}/0", form=_JudgeReply)
+        same, text = await _ask(judge, talk, _JudgeReply)
         return JudgeAnswer(key=question.key, same=same, text=text, judge=judge.name)
     shown = f"{_clip_value(asked.facts)}\n{render_question(question, asked.user_text, ask=CHECKER_QUESTION)}"
     lines: list[str] = []
@@ -172,7 +184,7 @@ async def _ask_judge(judge: WorldJudge, asked: _Inquiry, compat: Compat) -> Judg
             passes, text = not has_placeholder(question), "compared with fixed texts"
         else:
             talk = [system(CHECKER_INSTRUCTIONS[name] + CHECKER_FORM), user(shown)]
-            passes, text = await _ask(judge, talk, key=f"{question.key}/{name}", form=_CheckerReply)
+            passes, text = await _ask(judge, talk, _CheckerReply)
         lines.append(f"{name}: {passes}, {one_line(text, MAX_CHECKER_CHARS)}")
         if passes is not True:
             break
@@ -180,24 +192,14 @@ async def _ask_judge(judge: WorldJudge, asked: _Inquiry, compat: Compat) -> Judg
 
 
 async def _ask(
-    judge: WorldJudge, talk: list[Message], *, key: str, form: type[_JudgeReply | _CheckerReply]
+    judge: JudgeClient, talk: Sequence[Message], form: type[_JudgeReply | _CheckerReply]
 ) -> tuple[bool | None, str]:
     """What the judge decides, None where it cannot be read, and its last answer."""
-    text, session = "", f"{judge.name}/{key}"
     try:
-        for _ in range(judge.attempts):
-            answer = await complete_within(
-                judge.policy, talk, key=session, seconds=judge.timeout, failure=PolicyFailure
-            )
-            text = answer.message.content
-            reply = _parse_reply(text, form)
-            if isinstance(reply, bool):
-                return reply, text
-            again = user(f"That is no answer: {reply}. Answer again, with the JSON object and nothing else.")
-            talk += [assistant(text[:MAX_JUDGE_ANSWER_CHARS]), again]
-    finally:
-        release_conversation(judge.policy, session)
-    return None, text[:MAX_JUDGE_ANSWER_CHARS]
+        reply = await judge.ask(talk, partial(_parse_reply, form=form))
+    except NoVerdict as none:
+        return None, none.answer[:MAX_JUDGE_ANSWER_CHARS]
+    return reply.value, reply.answer
 
 
 def render_question(question: JudgeQuestion, user_text: str = "", *, ask: str = WHOLE_QUESTION) -> str:
@@ -217,14 +219,14 @@ def _clip_value(value: Any) -> str:
     return _TAG.sub(lambda tag: tag[0].replace("<", "&lt;"), cut_middle(text, MAX_QUESTION_CHARS))
 
 
-def _parse_reply(text: str, form: type[_JudgeReply | _CheckerReply]) -> bool | str:
-    """The reply's yes or no; a text says why the reply cannot be read."""
+def _parse_reply(text: str, form: type[_JudgeReply | _CheckerReply]) -> bool | ParseError:
+    """The reply's yes or no."""
     if len(text) > MAX_JUDGE_ANSWER_CHARS:
-        return f"it has more than {MAX_JUDGE_ANSWER_CHARS} characters"
+        return ParseError(reason=f"it has more than {MAX_JUDGE_ANSWER_CHARS} characters")
     reply = text.rpartition("</think>")[2].strip()
     fenced = _FENCED.fullmatch(reply)
     try:
         read = msgspec.json.decode(fenced[1] if fenced else reply, type=form)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        return one_line(str(error))
+        return ParseError(reason=one_line(str(error)))
     return read.same if isinstance(read, _JudgeReply) else read.passes
