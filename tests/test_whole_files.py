@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from project_files import module_name, python_files
 from wanderlust.errors import StoreError
 from wanderlust.store.whole_files import replacing, write_whole
 
@@ -82,10 +83,10 @@ def test_two_that_write_a_shared_file_at_once_do_not_meet(tmp_path: Path) -> Non
 
 
 OTHERS = {
-    "hub/add.py": "a folder of code is taken back where the new one cannot take its place; a wheel gets its name",
-    "hub/publish.py": "a version's folder is new: it must never replace one",
-    "training/checkpoint.py": "a run's folder is new: it must never replace one",
-    "training/trainers/fsdp_state.py": "many processes write one folder; the old one stays until the new one is there",
+    "wanderlust_hub.add": "a folder of code is taken back where the new one cannot take its place; a wheel gets its name",
+    "wanderlust_hub.publish": "a version's folder is new: it must never replace one",
+    "wanderlust.training.checkpoint": "a run's folder is new: it must never replace one",
+    "wanderlust.training.trainers.fsdp_state": "many processes write one folder; the old one stays until the new one is there",
 }
 """Modules that rename files themselves, and why."""
 
@@ -101,10 +102,5 @@ def renames(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def test_nobody_else_writes_beside_and_renames() -> None:
-    source = Path(__file__).parent.parent / "src" / "wanderlust"
-    found = {
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*.py")
-        if any(renames(ast.parse(path.read_text(encoding="utf-8"))))
-    }
-    assert found == {*OTHERS, "store/whole_files.py"}
+    trees = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in python_files("src")}
+    assert {name for name, tree in trees.items() if any(renames(tree))} == {*OTHERS, "wanderlust.store.whole_files"}

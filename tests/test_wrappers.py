@@ -10,8 +10,8 @@ from types import FunctionType
 from typing import Any, ClassVar
 
 import pytest
-from benchmarks.bars_hub import source
 
+from bars_hub import source
 from endings import Seen, Worker
 from wanderlust.cli.main import main
 from wanderlust.environment import CONTRACT, Environment, Episode, Limits, Revision, WrappedEnvironment

@@ -210,7 +210,7 @@ def _verdict(worker: LocalWorker, answer: str, text: str, *, seconds: float) -> 
         try:
             verdicts.append(json.loads(worker.ask_blocking(encode_request(question), seconds=bound)))
         except NoReply as none:
-            if none.status != -signal.SIGPROF:  # its processor time was up
+            if none.status != -signal.SIGPROF:  # which says that its processor time was up
                 raise _failure(none, bound) from none
             verdicts.append("gave up")
         if verdicts[0] != "read":
