@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from wanderlust import plugins
 from wanderlust._lazy import import_from_file, import_object
 from wanderlust.environment import Environment, declaration_error
 from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_names, one_line
@@ -35,7 +35,7 @@ def installed_environments() -> dict[str, str]:
     folder = added_folder()
     names = sorted(one.name for one in folder.iterdir() if one.name[0] != ".") if folder.is_dir() else []
     added = {name: f"{ADDED_MODULE}:{name}" for name in names}
-    return added | {point.name: point.value for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name)}
+    return added | {name: point.value for name, point in plugins.declared(ENTRY_POINTS).items()}
 
 
 def resolve_object(target: str) -> Any:

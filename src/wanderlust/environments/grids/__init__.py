@@ -1,0 +1,1 @@
+"""Grid games that the agent has to find out: rules, levels, players and the official games."""
