@@ -1,6 +1,7 @@
 """Parts that installed packages declare as entry points, in the groups `wanderlust.*`.
 
-Names come from the packages' metadata, so that listing them imports nothing. An object is imported when it is asked for.
+Names come from the packages' metadata, so that listing them imports nothing. An object is imported when it is asked
+for.
 """
 
 from __future__ import annotations

@@ -223,9 +223,7 @@ def find_apps(named: OwnApps | type[App] | str) -> OwnApps:
     if isinstance(named, str):
         points = {name: point.value for name, point in declared(APP_ENTRY_POINTS).items()}
         if named not in points and ":" not in named:
-            raise UsageError(
-                f"there is no app {named!r}: {', '.join(points) or 'none is installed'}; or file.py:Name"
-            )
+            raise UsageError(f"there is no app {named!r}: {', '.join(points) or 'none is installed'}; or file.py:Name")
         found = resolve_object(points.get(named, named))
     if isinstance(found, type) and issubclass(found, App):
         kind = found
