@@ -128,10 +128,7 @@ def train_command(
     else:
         if resume_options != DEFAULT_RESUME_OPTIONS:
             raise UsageError("--accept-changes and --previous-state go with --resume RUN")
-        if settings is None:
-            new = _new_config(env, policy, start_options.config, options=train_options)
-        else:
-            new = _preset_config(settings, (env, policy), start_options, options=train_options)
+        new = _new_config((env, policy), start_options, preset=settings, options=train_options)
         folder = out or RUNS_FOLDER / f"train-{(preset or str(new.env)).replace(':', '-')}-seed{new.seed}"
         refuse_existing_run(folder, "wander train")
     with resumable(folder, shell_command("train", "--resume", folder)) as progress:
@@ -211,24 +208,22 @@ def _command_words(config: TrainConfig, preset: str | None, options: TrainOption
     )
 
 
-def _preset_config(
-    config: TrainConfig, named: tuple[str | None, str | None], source: StartOptions, *, options: TrainOptions
+def _new_config(
+    named: tuple[str | None, str | None], source: StartOptions, *, preset: TrainConfig | None, options: TrainOptions
 ) -> TrainConfig:
-    """The preset's configuration with the seed that was given. Raises UsageError where more than that was named."""
-    preset = source.preset
-    if named != (None, None):
-        raise UsageError(f"--preset {preset} names environment and policy: leave both out")
-    if source.config is not None:
-        raise UsageError("--preset and --config both say how to train: leave one out")
-    if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
-        raise UsageError(
-            f"--preset {preset} says how to train: leave out everything but --seed, --logger, --out, --workers, --json"
-        )
-    return config.replace(seed=options.seed)
-
-
-def _new_config(env: str | None, policy: str | None, file: Path | None, *, options: TrainOptions) -> TrainConfig:
     """The configuration of a new run, which names its environment and its policy."""
+    file, (env, policy) = source.config, named
+    if preset is not None:
+        if named != (None, None):
+            raise UsageError(f"--preset {source.preset} names environment and policy: leave both out")
+        if file is not None:
+            raise UsageError("--preset and --config both say how to train: leave one out")
+        if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
+            raise UsageError(
+                f"--preset {source.preset} says how to train: leave out everything but --seed, --logger, --out, "
+                "--workers, --json"
+            )
+        return preset.replace(seed=options.seed)
     given = {name: value for name, value in asdict(options).items() if file is None or name in GIVEN.get()}
     start = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
     config = (TrainConfig.load(file) if file else TrainConfig()).replace(**{**given, **start})

@@ -50,8 +50,8 @@ def playable_environments(viewers: tuple[Viewer, ...]) -> list[dict[str, Any]]:
             with boundary(EnvironmentFailure):
                 kind = resolve_object(target)
         except WanderlustError as error:
-            record = {"name": name, "settings": [], "seats": [], "problem": one_line(str(error))}
-            records.append({**record, **_entries(live, None)})
+            problem = one_line(str(error))
+            records.append({"name": name, "settings": [], "seats": [], "problem": problem, **_entries(live, None)})
             continue
         settings = []
         for one in inspect.signature(kind).parameters.values():

@@ -186,11 +186,8 @@ def _write_tokens_and_parts(
     for seat, trajectory in enumerate(shown.rollout.trajectories):
         for turn, taken in enumerate(trajectory.turns):
             if taken.tokens is not None:
-                body = token_records(trajectory, turn, tokenizer)
-                _write_json(
-                    folder / f"{shown.id}.tokens.{seat}.{turn}.json",
-                    {**body, "tokenizer": tokenizer and TOKENIZER_FILE},
-                )
+                body = {**token_records(trajectory, turn, tokenizer), "tokenizer": tokenizer and TOKENIZER_FILE}
+                _write_json(folder / f"{shown.id}.tokens.{seat}.{turn}.json", body)
     for viewer in viewers:
         if isinstance(viewer, ExportedViewer) and viewer.shows(shown.rollout):
             _write_json(folder / f"{shown.id}.{viewer.part}.json", viewer.exported(shown))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -168,7 +169,7 @@ def installed_viewers() -> tuple[Viewer, ...]:
     return tuple(map(_viewer_of, plugins.declared(ENTRY_POINTS).values()))
 
 
-def _viewer_of(point: plugins.EntryPoint) -> Viewer:
+def _viewer_of(point: EntryPoint) -> Viewer:
     kind = plugins.load(point)
     try:
         with boundary(EnvironmentFailure):
