@@ -19,6 +19,7 @@ from wanderlust.store.run_folder import CONFIG_FILE, EVALUATION_RECIPE, EVALUATI
 from wanderlust.store.store import RunStore
 from wanderlust.studio.application import make_application
 from wanderlust.studio.static_export import export_site
+from wanderlust.studio.viewers import installed_viewers
 from wanderlust.tasks.registry import load_environment
 from wanderlust.types import Group
 
@@ -199,8 +200,15 @@ def test_two_viewers_share_a_part_and_each_shows_its_own(root, tmp_path, monkeyp
     ("name", "why"),
     [("Broken", "RuntimeError: no glass"), ("Nameless", "its `part` is no text"), ("Gone", "no 'Gone'")],
 )
-def test_a_broken_viewer_stops_the_studio_in_one_line(root, tmp_path, monkeypatch, name, why):
+def test_a_broken_viewer_is_left_out_in_one_line_that_names_its_package(root, tmp_path, monkeypatch, name, why):
     point = {GROUP: {"bad": f"dice_table:{name}"}}
     install(tmp_path / "more", monkeypatch, name="bad-table", points=point)
-    with pytest.raises(UsageError, match=rf"of the package bad-table 0\.1, .*{why}"):
+    with pytest.warns(UserWarning, match=rf"^a viewer is left out: .*of the package bad-table 0\.1, .*{why}[^\n]*$"):
+        viewers = installed_viewers()
+    assert [one.part for one in viewers] == ["dice", "drafts", "grid", "world"]
+
+
+def test_two_packages_with_one_name_stop_the_studio(root, tmp_path, monkeypatch):
+    install(tmp_path / "more", monkeypatch, name="sum-table", points={GROUP: {"dice": "sum_table:Sums"}}, code=SUMS)
+    with pytest.raises(UsageError, match="both declare 'dice'"):
         make_application([root], token="t")

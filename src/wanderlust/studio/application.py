@@ -94,7 +94,7 @@ def make_application(
 ) -> Starlette:
     """Make the studio over the runs at `roots`; every request needs the `token`. `page_folder` is the front end's.
 
-    Games that are played here are stored in runs below `plays_folder`. Raises UsageError for a viewer that is broken.
+    Games that are played here are stored in runs below `plays_folder`.
     """
     viewers = installed_viewers()
     more = [route for viewer in viewers if isinstance(viewer, RoutedViewer) for route in viewer.routes()]

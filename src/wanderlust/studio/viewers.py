@@ -15,6 +15,7 @@ give the data of one part.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
@@ -165,8 +166,18 @@ class RoutedViewer(Viewer, Protocol):
 
 
 def installed_viewers() -> tuple[Viewer, ...]:
-    """The viewers of all installed packages, made anew. Raises UsageError, which names the package of a broken one."""
-    return tuple(map(_viewer_of, plugins.declared(ENTRY_POINTS).values()))
+    """The viewers of all installed packages, made anew.
+
+    A broken one is left out, with a warning that names its package. Raises UsageError where two packages declare one
+    name.
+    """
+    viewers = []
+    for point in plugins.declared(ENTRY_POINTS).values():
+        try:
+            viewers.append(_viewer_of(point))
+        except UsageError as error:
+            warnings.warn(f"a viewer is left out: {error}", stacklevel=2)
+    return tuple(viewers)
 
 
 def _viewer_of(point: EntryPoint) -> Viewer:

@@ -434,7 +434,7 @@ def load_preset(name: str) -> TrainConfig | PresetCommand:
         The configuration of its run; of a preset of several runs, the function behind its command.
 
     Raises:
-        UsageError: when there is none of that name, with the nearest ones, or its package cannot be loaded.
+        UsageError: when there is none of that name, with the nearest ones, or its package gives none.
 
     Example:
         >>> load_preset("wordle").algorithm
@@ -444,6 +444,8 @@ def load_preset(name: str) -> TrainConfig | PresetCommand:
     if name not in points:
         raise UsageError(f"there is no preset {name!r}; {nearest_names(name, [*points], kind='presets')}")
     preset: TrainConfig | PresetCommand = plugins.load(points[name])
+    if not isinstance(preset, TrainConfig) and not callable(preset):
+        raise UsageError(f"{points[name].value} is no TrainConfig and no function, but a {type(preset).__name__}")
     return preset
 
 
