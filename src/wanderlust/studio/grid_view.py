@@ -26,14 +26,10 @@ from wanderlust.store.run_folder import BRANCH_STAGE, HUMAN_POLICY, STORE_FILE
 from wanderlust.studio.games import rollout_saver
 from wanderlust.studio.requests import (
     json_response,
-    load_shown,
-    path_number,
     request_body,
-    requested_run,
-    resolve_trusted_environment,
+    requested_branch,
     studio_state,
 )
-from wanderlust.studio.run_index import settings_of
 from wanderlust.studio.viewers import GameSetting, ShownRollout
 from wanderlust.tasks.registry import ResolvedEnvironment, environment_name, resolve_environment
 from wanderlust.types import Message, Rollout
@@ -181,18 +177,15 @@ async def post_rollout_branch(request: Request) -> Response:
     body = await request_body(request)
 
     def begun() -> dict[str, Any]:
-        here, where = studio_state(request), requested_run(request)
-        shown = load_shown(where, path_number(request, "id"))
-        resolved = resolve_trusted_environment(settings_of(where.folder), shown.env)
-        settings = {"env": environment_name(resolved.target), "policy": HUMAN_POLICY, BRANCH_STAGE: str(where.folder)}
+        here, (shown, resolved, save) = studio_state(request), requested_branch(request, HUMAN_POLICY)
         setting = grid_branch(
             resolved,
             answers_of(shown.rollout),
             body.get("n"),
             task=shown.rollout.task,
             seed=shown.rollout.seed,
-            since={"run": where.key, "rollout": shown.id, "n": body.get("n")},
-            save=rollout_saver(where.folder.parent, resolved, name=f"branch-{where.folder.name}", settings=settings),
+            since={"run": request.path_params["key"], "rollout": shown.id, "n": body.get("n")},
+            save=save,
         )
         return {"session": here.session(here.games.begin(setting))}
 

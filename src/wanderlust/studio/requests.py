@@ -19,11 +19,16 @@ from wanderlust.errors import StoreError, UsageError, WanderlustError, one_line
 from wanderlust.store.filters import FilterError
 from wanderlust.store.queries import SortedPages
 from wanderlust.store.reader import RunReader
-from wanderlust.store.run_folder import RUNS_FOLDER
-from wanderlust.studio.games import GameSessions
-from wanderlust.studio.run_index import NotFound, RunIndex, RunLocation, open_run_store
+from wanderlust.store.run_folder import BRANCH_STAGE, RUNS_FOLDER
+from wanderlust.studio.games import GameSessions, SaveRollout, rollout_saver
+from wanderlust.studio.run_index import NotFound, RunIndex, RunLocation, open_run_store, settings_of
 from wanderlust.studio.viewers import ShownRollout, Viewer
-from wanderlust.tasks.registry import ResolvedEnvironment, installed_environments, resolve_environment
+from wanderlust.tasks.registry import (
+    ResolvedEnvironment,
+    environment_name,
+    installed_environments,
+    resolve_environment,
+)
 
 JSON_TYPE = "application/json"
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -158,3 +163,16 @@ def requested_run(request: Request) -> RunLocation:
 def requested_reader(request: Request) -> RunReader:
     """The store of the run that the path names, for this request alone. Raises NotFound and StoreError."""
     return open_run_store(requested_run(request))
+
+
+def requested_branch(request: Request, policy: str) -> tuple[ShownRollout, ResolvedEnvironment, SaveRollout]:
+    """The rollout that the path names, its environment, and how a game that goes on from it is stored.
+
+    Raises NotFound, StoreError, and UsageError where the environment cannot be made.
+    """
+    where = requested_run(request)
+    shown = load_shown(where, path_number(request, "id"))
+    resolved = resolve_trusted_environment(settings_of(where.folder), shown.env)
+    settings = {"env": environment_name(resolved.target), "policy": policy, BRANCH_STAGE: str(where.folder)}
+    name = f"branch-{where.folder.name}"
+    return shown, resolved, rollout_saver(where.folder.parent, resolved, name=name, settings=settings)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust._lazy import needs_extra
-from wanderlust.errors import Failure, PolicyFailure, UsageError, boundary, one_line
+from wanderlust.errors import EnvironmentFailure, Failure, PolicyFailure, UsageError, boundary, one_line
 from wanderlust.store.queries import Preview, RowOrder, load_previews, neighbours, parse_row_filter
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE, checkpoints_of, replay_command
@@ -232,7 +232,8 @@ def get_part(request: Request) -> Response:
     viewer = find_viewer(viewers, part, shown.rollout)
     if viewer is None:
         raise NotFound(f"the part {part!r} shows no rollouts")
-    return json_response(viewer.view(shown))
+    with boundary(EnvironmentFailure):
+        return json_response(viewer.view(shown))
 
 
 def get_group(request: Request) -> Response:

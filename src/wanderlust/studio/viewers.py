@@ -105,7 +105,7 @@ class RolloutViewer(Viewer, Protocol):
     def view(self, shown: ShownRollout) -> Any:
         """Plain data of a rollout, the answer to `GET /api/runs/{key}/rollouts/{id}/{part}`.
 
-        Raises WanderlustError, whose line the page shows, for a rollout that it cannot show.
+        What it raises is the line that the page shows instead.
         """
         ...
 

@@ -22,8 +22,8 @@ from starlette.routing import Route
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
-from wanderlust.store.run_folder import BRANCH_STAGE, HUMAN_POLICY
-from wanderlust.studio.games import SaveRollout, check_opponent, opponent_checkpoints, rollout_saver
+from wanderlust.store.run_folder import HUMAN_POLICY
+from wanderlust.studio.games import SaveRollout, check_opponent, opponent_checkpoints
 from wanderlust.studio.play_session import GameSession
 from wanderlust.studio.requests import (
     EnvironmentUnavailable,
@@ -31,13 +31,14 @@ from wanderlust.studio.requests import (
     load_shown,
     path_number,
     request_body,
+    requested_branch,
     requested_run,
     resolve_trusted_environment,
     studio_state,
 )
 from wanderlust.studio.run_index import settings_of
 from wanderlust.studio.viewers import GameSetting, ShownRollout
-from wanderlust.tasks.registry import ResolvedEnvironment, environment_name
+from wanderlust.tasks.registry import ResolvedEnvironment
 from wanderlust.types import Rollout, Tool
 from wanderlust.worlds.engine.events import LATER_PREFIX, Event, is_agent_call
 from wanderlust.worlds.engine.log import ENGINE, LogEntry
@@ -401,17 +402,14 @@ async def post_branch(request: Request) -> Response:
         moment, policy = body.get("n"), body.get("policy", HUMAN_POLICY)
         if not isinstance(moment, int) or not isinstance(policy, str):
             raise UsageError("say from where, as the number n of an entry, and with which policy")
-        here, where = studio_state(request), requested_run(request)
-        shown = load_shown(where, path_number(request, "id"))
-        resolved = resolve_trusted_environment(settings_of(where.folder), shown.env)
-        settings = {"env": environment_name(resolved.target), "policy": policy, BRANCH_STAGE: str(where.folder)}
+        here, (shown, resolved, save) = studio_state(request), requested_branch(request, policy)
         setting = branch_setting(
             shown.rollout,
             moment,
             resolved,
             policy=policy,
-            since={"run": where.key, "rollout": shown.id},
-            save=rollout_saver(where.folder.parent, resolved, name=f"branch-{where.folder.name}", settings=settings),
+            since={"run": request.path_params["key"], "rollout": shown.id},
+            save=save,
             opponents=opponent_checkpoints(here.folders()),
         )
         return {"session": here.session(here.games.begin(setting))}
