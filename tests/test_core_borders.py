@@ -71,7 +71,7 @@ def named_in(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from re.findall(r"\bwanderlust(?:\.\w+)+", node.value)
+            yield from re.findall(r"\bwanderlust(?:\.\w+)+|\bwanderlust_\w+", node.value)
             if re.fullmatch(r"\w+(\.\w+)+(:\w+)?", node.value):  # as `lazy_names` takes them
                 yield f"wanderlust.{node.value.partition(':')[0]}"
 
@@ -84,6 +84,8 @@ def crossings(source: Path) -> Iterator[tuple[str, str]]:
             continue
         for name in named_in(ast.parse((source / path).read_text(encoding="utf-8"))):
             words = name.split(".")
+            if words[0].removeprefix("wanderlust_") in LEAVES:
+                yield path, words[0]
             begins = (".".join(words[:end]) for end in range(len(words), 1, -1))
             module = next((one for one in begins if one in modules), None)
             if module is not None and home_of(modules[module]):
@@ -114,8 +116,16 @@ def test_the_core_names_nothing_that_leaves_it():
         "PLACES = {'worlds.engine.world': 'World'}",
     ],
 )
-def test_a_name_across_the_border_is_found(tmp_path, line):
+def test_a_module_across_the_border_is_found(tmp_path, line):
     for path, text in (("worlds/engine/world.py", ""), ("studio/offender.py", f"{line}\n")):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
     assert {*crossings(tmp_path)} == {("studio/offender.py", "wanderlust.worlds.engine.world")}
+
+
+@pytest.mark.parametrize(
+    "line", ["from wanderlust_worlds.engine import world", "PLACE = 'wanderlust_worlds.engine:World'"]
+)
+def test_a_package_beside_the_core_is_found(tmp_path, line):
+    (tmp_path / "offender.py").write_text(f"{line}\n")
+    assert {*crossings(tmp_path)} == {("offender.py", "wanderlust_worlds")}
