@@ -307,7 +307,7 @@ def test_nothing_begins_where_a_rollout_failed_or_its_context_was_rewritten() ->
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("hardest", "unknown curriculum 'hardest'; there are stream, uniform, stratified"),
+        ("hardest", "unknown curriculum 'hardest'; there are stream, band, exit"),
         ("band,width=1", "no setting 'width'; there are low, high"),
         ("band,low=yes", "low is to be of type float"),
         ("band,low=0.9", "low <= high"),

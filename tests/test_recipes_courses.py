@@ -15,17 +15,19 @@ import torch
 from tiers import proof_except
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
+from wanderlust.plugins import declared
 from wanderlust.policies.local.pretrained import load_pretrained
-from wanderlust.recipes.presets import TRAIN_PRESETS
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
 from wanderlust.training.checkpoint import Run
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.config import PRESETS, TrainConfig, load_preset
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.setup import validate_config
 from wanderlust.training.warmup import fresh_model_after_sft, fresh_shape, teacher_policy
 
+LOADED = {name: load_preset(name) for name in declared(PRESETS)}
+TRAIN_PRESETS = {name: one for name, one in LOADED.items() if isinstance(one, TrainConfig)}
 LITTLE: dict[str, Any] = {
     "policy": "fresh",
     "sft_episodes": 8,

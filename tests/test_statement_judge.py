@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from wanderlust.artefacts.contract import Statement
 from wanderlust.environments.brief_proofs import BriefProofs, Derivation
+from wanderlust.environments.statement_judge import StatementJudge
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.statement_judge import StatementJudge
 from wanderlust.runner.engine import rollout
 
 ONE = Derivation(implications=("ab", "bc", "dc"), fact="a", goal="c")

@@ -24,6 +24,7 @@ from wanderlust.store.run_folder import CONFIG_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.studio.application import PAGE_FOLDER
 from wanderlust.studio.games import playable_environments
+from wanderlust.studio.viewers import installed_viewers
 from wanderlust.types import Group, Task
 
 KEY = "eval-0"
@@ -42,7 +43,7 @@ def lines(key: str = KEY) -> list[str]:
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Import all environments, which takes long on a busy machine."""
-    playable_environments()
+    playable_environments(installed_viewers())
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,9 @@ from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.store.run_folder import CONFIG_FILE, STORE_FILE, StoredRollout
 from wanderlust.store.store import RunStore
 from wanderlust.studio.games import GameSessions
-from wanderlust.studio.play_session import GameSetting, SessionLimits
+from wanderlust.studio.play_session import SessionLimits
+from wanderlust.studio.viewers import GameSetting
+from wanderlust.studio.world_view import live_apps
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Task, Tool, user
 
@@ -279,6 +281,6 @@ def test_tools_are_those_of_the_turn():
         game = games.begin(setting(Asks(), []))
         assert game["tools"] == list(tools)
         with pytest.raises(UsageError, match="no world"):
-            games.apps(game["id"])
+            games.read(game["id"], live_apps)
     finally:
         games.close()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from wanderlust.training.algorithms.presets import ALGORITHMS as ALGORITHMS
     from wanderlust.training.algorithms.presets import algorithm as algorithm
     from wanderlust.training.algorithms.presets import with_loss as with_loss
+    from wanderlust.training.config import load_preset as load_preset
     from wanderlust.training.finetune import finetune as finetune
     from wanderlust.training.losses import CISPO_LOSS as CISPO_LOSS
     from wanderlust.training.losses import DAPO_LOSS as DAPO_LOSS
@@ -55,6 +56,7 @@ _MODULES = {
     "tasks.curriculum.uniform": "Curriculum TaskStream UniformCurriculum",
     "tasks.curriculum.learnability": "PassRateBand Learnability UtilityCurriculum",
     "tasks.curriculum.exit": "ExIt ExItOptions",
+    "training.config": "load_preset",
     "training.finetune": "finetune",
     "evals.prompt_evolution": "EvolutionConfig PromptEvolution optimize_prompt",
     "evals.self_revision": "iterate_revisions",

@@ -9,25 +9,26 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+from wanderlust import plugins
 from wanderlust.cli.options import JsonFlag, RunPath
 from wanderlust.cli.output import print_json, print_result
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, nearest_names
 from wanderlust.store.formats import exported_rows, render_atif, rollout_to_json, training_rows, write_parquet
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
-from wanderlust.worlds.exchange.gaia2_report import write_gaia2_report
 
-Format = Literal["jsonl", "sft", "dpo", "atif", "parquet", "gaia2"]
-FOLDERS = ("atif", "gaia2")
-"""Formats that are a folder of files."""
+FILE_ENDINGS = {"jsonl": ".jsonl", "sft": ".jsonl", "dpo": ".jsonl", "parquet": ".parquet", "atif": ""}
+"""Of the formats' own names; a folder of files has no ending."""
+ENTRY_POINTS = "wanderlust.exports"
+"""Formats of installed packages: functions `(rollouts, folder, *, model) -> count` that write a new folder."""
 
 
 def export_command(
     run: RunPath,
     /,
     *,
-    to: Format,
+    to: str,
     out: Path | None = None,
     min_reward: float | None = None,
     stage: str = "",
@@ -40,7 +41,7 @@ def export_command(
     to:
         jsonl: a record per line. sft: a conversation per line, of scored rollouts only. dpo: the best and the worst
         rollout of each group, per line, where their rewards differ. atif: a folder with a document per trajectory.
-        parquet: a table; needs wanderlust[parquet]. gaia2: a folder with the report of a run of Gaia2 as ARE writes it.
+        parquet: a table; needs wanderlust[parquet]. Or a format that an installed package brings.
     out:
         New file or folder. Default: export-NAME in the run's folder.
     min_reward:
@@ -49,7 +50,10 @@ def export_command(
         Only rollouts of this stage: rl, eval, result, ... Default: all.
     """
     store, settings = find_evaluation(run)
-    target = out or store.parent / f"export-{to}{'' if to in FOLDERS else '.parquet' if to == 'parquet' else '.jsonl'}"
+    points = plugins.declared(ENTRY_POINTS)
+    if to not in FILE_ENDINGS and to not in points:
+        raise UsageError(f"there is no format {to!r}; {nearest_names(to, [*FILE_ENDINGS, *points], kind='formats')}")
+    target = out or store.parent / f"export-{to}{FILE_ENDINGS.get(to, '')}"
     if target.exists():
         raise UsageError(f"{target} exists already: name another with --out")
     with RunStore.read(store) as reader:
@@ -59,13 +63,14 @@ def export_command(
             count = write_parquet(target, records)
         elif to == "atif":
             count = _documents(reader, rows, target, model=settings.get("model") or settings.get("policy"))
-        elif to == "gaia2":
+        elif to not in FILE_ENDINGS:
             model = str(settings.get("model") or settings.get("policy") or "")
-            count = write_gaia2_report((reader.get(row.id) for row in rows), target, model=model)
+            count = plugins.load(points[to])((reader.get(row.id) for row in rows), target, model=model)
         elif to == "jsonl":
             count = _lines((_record(reader, row) for row in rows), target)
         else:
-            count = _lines(training_rows(reader, to, min_reward=min_reward, stage=stage), target)
+            kind: Literal["sft", "dpo"] = "sft" if to == "sft" else "dpo"
+            count = _lines(training_rows(reader, kind, min_reward=min_reward, stage=stage), target)
     if json:
         print_json({"format": to, "out": str(target), "written": count})
     else:

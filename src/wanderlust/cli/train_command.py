@@ -13,8 +13,6 @@ from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import GIVEN, PositiveInt
 from wanderlust.cli.output import print_json, print_result
-from wanderlust.cli.reasoner_command import PRESET as REASONER
-from wanderlust.cli.reasoner_command import reasoner_command
 from wanderlust.errors import UsageError, WanderlustError, nearest_names
 from wanderlust.store.run_folder import (
     RUNS_FOLDER,
@@ -25,7 +23,7 @@ from wanderlust.store.run_folder import (
     training_command_words,
 )
 from wanderlust.tasks.registry import resolve_environment
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.config import TrainConfig, load_preset
 from wanderlust.training.loggers import check_logger_names
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ class TrainOptions(TrainConfig):
     algorithm: str = "cispo"
     """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     curriculum: str = ""
-    """Next tasks: uniform, stratified, band, learnability, ladder, exit or self-made,propose=0.3. Empty: in order."""
+    """Next tasks: uniform, band, learnability, ...; all: docs/curricula.md; settings: band,low=0.1. Empty: in order."""
 
 
 @Parameter(name="*")
@@ -51,8 +49,8 @@ class StartOptions:
     """Where the settings of a new run come from, besides its options."""
 
     preset: str | None = None
-    """Instead of all that, a preset: wordle, arithmetic, kuhn, life, repairs, inbox, self-made, tool-call.
-    Or reasoner, a recipe of several runs, which takes --policy and options as well."""
+    """Instead of all that, a preset of an installed package, such as wordle; all: docs/presets.md. One of several runs
+    takes --policy and options as well."""
     config: Path | None = None
     """TOML file with settings in sections, as every run keeps one (config.toml). Options take precedence over it."""
 
@@ -118,9 +116,10 @@ def train_command(
     """
     check_logger_names(logger)
     new, resume, preset = None, resume_options.resume, start_options.preset
-    if preset == REASONER and resume is None:
-        given = _reasoner_options(env, train_options, start_options, logger=logger)
-        reasoner_command(policy, given, out=out, workers=process_options.workers, json=json)
+    settings = load_preset(preset) if preset is not None and resume is None else None
+    if settings is not None and not isinstance(settings, TrainConfig):
+        given = _options_of_preset(env, train_options, start_options, logger=logger)
+        settings(policy, given, out=out, workers=process_options.workers, json=json)
         return
     if resume is not None:
         asked = (env, policy, out, replace(train_options, engine_url=DEFAULT_TRAIN_OPTIONS.engine_url), start_options)
@@ -129,7 +128,7 @@ def train_command(
     else:
         if resume_options != DEFAULT_RESUME_OPTIONS:
             raise UsageError("--accept-changes and --previous-state go with --resume RUN")
-        new = _new_config(env, policy, start_options, options=train_options)
+        new = _new_config((env, policy), start_options, preset=settings, options=train_options)
         folder = out or RUNS_FOLDER / f"train-{(preset or str(new.env)).replace(':', '-')}-seed{new.seed}"
         refuse_existing_run(folder, "wander train")
     with resumable(folder, shell_command("train", "--resume", folder)) as progress:
@@ -172,12 +171,14 @@ def _refuse_with_resume(asked: tuple[Any, ...]) -> None:
         )
 
 
-def _reasoner_options(
+def _options_of_preset(
     env: str | None, options: TrainOptions, source: StartOptions, *, logger: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The options that were named. Raises UsageError for what the recipe does not take."""
+    """The options that were named. Raises UsageError for what no preset of several runs takes."""
     if env is not None or source.config is not None or logger:
-        raise UsageError(f"--preset {REASONER} takes neither an environment nor --config or --logger: leave them out")
+        raise UsageError(
+            f"--preset {source.preset} takes neither an environment nor --config or --logger: leave them out"
+        )
     return {name: value for name, value in asdict(options).items() if name in GIVEN.get()}
 
 
@@ -207,26 +208,22 @@ def _command_words(config: TrainConfig, preset: str | None, options: TrainOption
     )
 
 
-def _new_config(env: str | None, policy: str | None, source: StartOptions, *, options: TrainOptions) -> TrainConfig:
+def _new_config(
+    named: tuple[str | None, str | None], source: StartOptions, *, preset: TrainConfig | None, options: TrainOptions
+) -> TrainConfig:
     """The configuration of a new run, which names its environment and its policy."""
-    preset, file = source.preset, source.config
+    file, (env, policy) = source.config, named
     if preset is not None:
-        if (env, policy) != (None, None):
-            raise UsageError(f"--preset {preset} names environment and policy: leave both out")
+        if named != (None, None):
+            raise UsageError(f"--preset {source.preset} names environment and policy: leave both out")
         if file is not None:
             raise UsageError("--preset and --config both say how to train: leave one out")
-        with needs_extra("train"):
-            from wanderlust.recipes.presets import TRAIN_PRESETS
-        if preset not in TRAIN_PRESETS:
-            raise UsageError(
-                f"there is no preset {preset!r}; {nearest_names(preset, [*TRAIN_PRESETS, REASONER], kind='presets')}"
-            )
         if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
             raise UsageError(
-                f"--preset {preset} says how to train: leave out everything but --seed, --logger, --out, --workers, "
-                "--json"
+                f"--preset {source.preset} says how to train: leave out everything but --seed, --logger, --out, "
+                "--workers, --json"
             )
-        return TRAIN_PRESETS[preset].replace(seed=options.seed)
+        return preset.replace(seed=options.seed)
     given = {name: value for name, value in asdict(options).items() if file is None or name in GIVEN.get()}
     start = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
     config = (TrainConfig.load(file) if file else TrainConfig()).replace(**{**given, **start})

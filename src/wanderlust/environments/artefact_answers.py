@@ -10,9 +10,9 @@ from typing import Any
 
 from wanderlust.artefacts.contract import Checker, Finding, Statement
 from wanderlust.environment import Episode, SingleTurnEnvironment
+from wanderlust.environments.statement_judge import Meaning, StatementJudge
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import RewardResult, Rubric
-from wanderlust.rubrics.statement_judge import Meaning, StatementJudge
 from wanderlust.types import Policy, Task
 
 _FENCE = re.compile(r"```\w*\n(.*?)```", re.DOTALL)

@@ -36,6 +36,7 @@ from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_pol
 from wanderlust.worlds.life.rewording import in_words, read_book
 from wanderlust.worlds.life.universes.personas import Persona, find_persona
 from wanderlust.worlds.life.universes.text_templates import Split
+from wanderlust.worlds.verification.oracle import TimeWindow
 from wanderlust.worlds.verification.world_judge import WorldJudge, resolve_world_judge
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
 from wanderlust.worlds.wrap.verified_environment import seconds_until_last_action, verdict_parts
@@ -174,6 +175,10 @@ class AssistantLife(WorldEnvironment):
     def gate_of(self, scenario: Scenario) -> Gate | None:
         """The gate that marks an act as done when its facts hold."""
         return self.scenario_and_grader(scenario.id)[1]
+
+    def grader_of(self, scenario: Scenario, window: TimeWindow | None) -> FactGrader:
+        """The grader of the scenario's facts, for rubrics of worlds."""
+        return FactGrader(scenario, window)
 
     def oracle(self, task: Task) -> Policy:
         """The policy that plays the oracle's acts through the agent's tools."""

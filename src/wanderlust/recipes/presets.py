@@ -6,8 +6,6 @@ in docs/benchmarks.md; `python -m benchmarks --only NAME` measures them again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from wanderlust.training.config import TrainConfig
 
 WORDLE = TrainConfig(
@@ -155,14 +153,3 @@ TOOL_CALL = TrainConfig(
     lora=16,
 )
 """A pretrained model: strict calls of tools that it has never seen, after a short warm-up on the oracle's."""
-
-TRAIN_PRESETS: Mapping[str, TrainConfig] = {
-    "wordle": WORDLE,
-    "arithmetic": ARITHMETIC,
-    "kuhn": KUHN,
-    "life": LIFE,
-    "repairs": REPAIRS,
-    "inbox": INBOX,
-    "self-made": SELF_MADE,
-    "tool-call": TOOL_CALL,
-}

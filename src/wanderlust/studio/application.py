@@ -21,10 +21,12 @@ from starlette.routing import Route
 from wanderlust.errors import UsageError, WanderlustError
 from wanderlust.runner.control import SIGNALS
 from wanderlust.store.run_folder import RUNS_FOLDER
-from wanderlust.studio import comparisons, draft_view, event_stream, grid_view, play_routes, rollouts, runs
+from wanderlust.studio import comparisons, event_stream, play_routes, rollouts, runs
 from wanderlust.studio.auth import Guard
+from wanderlust.studio.games import GameSessions
 from wanderlust.studio.requests import StudioState, failure_response, json_response
 from wanderlust.studio.run_index import NotFound, RunIndex
+from wanderlust.studio.viewers import RoutedViewer, installed_viewers
 
 PAGE_FOLDER = Path(__file__).parent / "page"
 """Output folder of `make page`."""
@@ -70,19 +72,15 @@ def _file(request: Request, file: Path, *, lasting: bool) -> Response:
 
 
 PAGE_ROUTES = (Route("/{path:path}", get_page),)
-ALL_ROUTES = (
+OWN_ROUTES = (
     *runs.RUN_ROUTES,
     *rollouts.ROW_ROUTES,
     *rollouts.ROLLOUT_ROUTES,
     *rollouts.TOKEN_ROUTES,
-    *play_routes.WORLD_ROUTES,
     *play_routes.PLAY_ROUTES,
-    *grid_view.GRID_ROUTES,
     *comparisons.COMPARE_ROUTES,
-    *draft_view.DRAFT_ROUTES,
     *runs.CONTROL_ROUTES,
     *event_stream.STREAM_ROUTES,
-    *PAGE_ROUTES,  # takes every other path, so it comes last
 )
 
 
@@ -98,15 +96,20 @@ def make_application(
 
     Games that are played here are stored in runs below `plays_folder`.
     """
+    viewers = installed_viewers()
+    more = [route for viewer in viewers if isinstance(viewer, RoutedViewer) for route in viewer.routes()]
     app = Starlette(
-        routes=list(ALL_ROUTES),
+        routes=[*OWN_ROUTES, *more, *rollouts.PART_ROUTES, *PAGE_ROUTES],  # the last two take what is left
         middleware=[Middleware(Guard, token=token, hosts=hosts)],
         exception_handlers={
             WanderlustError: failure_response,
             OSError: lambda _, error: json_response({"error": f"cannot be read: {error}"}, status=409),
         },
     )
-    app.state.studio, app.state.page = StudioState(index=RunIndex(roots), plays_folder=plays_folder), page_folder
+    app.state.page = page_folder
+    app.state.studio = StudioState(
+        index=RunIndex(roots), plays_folder=plays_folder, viewers=viewers, games=GameSessions(viewers=viewers)
+    )
     return app
 
 

@@ -100,8 +100,15 @@ async def post_review(request: Request) -> Response:
     return await run_in_threadpool(review)
 
 
-DRAFT_ROUTES = (
-    Route("/api/drafts", get_folders),
-    Route("/api/drafts/{folder}", get_drafts),
-    Route("/api/drafts/{folder}/{name}", post_review, methods=["POST"]),
-)
+class DraftViewer:
+    """Drafts of stories as the studio's part `drafts`; they are no rollouts."""
+
+    part = "drafts"
+
+    def routes(self) -> Sequence[Route]:
+        """Folders, drafts and decisions."""
+        return (
+            Route("/api/drafts", get_folders),
+            Route("/api/drafts/{folder}", get_drafts),
+            Route("/api/drafts/{folder}/{name}", post_review, methods=["POST"]),
+        )

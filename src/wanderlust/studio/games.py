@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import json
 import secrets
-from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -17,12 +16,11 @@ from threading import Lock, Thread
 from typing import Any, TypeAlias, TypeVar
 
 from wanderlust.environment import Environment
-from wanderlust.environments.grids.environment import Grids
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.resolve import PolicyOptions, players_of, resolve_policy
 from wanderlust.store.run_folder import HUMAN_POLICY, StoredRollout, checkpoints_of, folder_for, save_played_rollout
-from wanderlust.studio.play_session import GameSession, GameSetting, SessionLimits
-from wanderlust.studio.world_view import clip_texts
+from wanderlust.studio.play_session import GameSession, SessionLimits
+from wanderlust.studio.viewers import GameSetting, LiveViewer, SetupViewer, Viewer
 from wanderlust.tasks.registry import (
     ResolvedEnvironment,
     environment_name,
@@ -32,8 +30,6 @@ from wanderlust.tasks.registry import (
     two_seat_environment,
 )
 from wanderlust.types import Message, Policy, Rollout, Task, ToolCall, assistant
-from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
-from wanderlust.worlds.wrap.world_environment import WorldEnvironment, decision_lines, log_of
 
 SaveRollout: TypeAlias = Callable[[Rollout], StoredRollout]
 MAX_TASKS_LISTED = 200
@@ -45,8 +41,9 @@ OPTIONAL_METHODS = {"duel": Environment.duel, "oracle": Environment.oracle}
 
 
 @cache
-def playable_environments() -> list[dict[str, Any]]:
+def playable_environments(viewers: tuple[Viewer, ...]) -> list[dict[str, Any]]:
     """Every ready-made environment with its settings, seats and players; `problem` is why it cannot be played."""
+    live = [one for one in viewers if isinstance(one, LiveViewer)]
     records: list[dict[str, Any]] = []
     for name, target in installed_environments().items():
         try:
@@ -54,7 +51,7 @@ def playable_environments() -> list[dict[str, Any]]:
                 kind = resolve_object(target)
         except WanderlustError as error:
             problem = one_line(str(error))
-            records.append({"name": name, "settings": [], "seats": [], "world": False, "problem": problem})
+            records.append({"name": name, "settings": [], "seats": [], "problem": problem, **_entries(live, None)})
             continue
         settings = []
         for one in inspect.signature(kind).parameters.values():
@@ -62,19 +59,21 @@ def playable_environments() -> list[dict[str, Any]]:
                 default = one.default if isinstance(one.default, str | int | float | bool | None) else None
                 settings.append({"name": one.name, "default": None if one.default is one.empty else default})
         seats = list(getattr(kind, "seats", ("agent",)))
-        team = inspect.isclass(kind) and issubclass(kind, TeamWorldEnvironment)
         duels, solved = (getattr(kind, name, own) is not own for name, own in OPTIONAL_METHODS.items())
         record = {
             "name": name,
             "about": one_line((inspect.getdoc(kind) or "").partition("\n")[0]),
             "settings": settings,
             "seats": seats,
-            "world": inspect.isclass(kind) and issubclass(kind, WorldEnvironment),
             "players": [*getattr(kind, "players", {}), *(["oracle"] if solved else [])],
-            "opponent": "needed" if team or len(seats) > 1 else "possible" if duels else "none",
+            "opponent": "needed" if len(seats) > 1 else "possible" if duels else "none",
         }
-        records.append(record)
+        records.append({**record, **_entries(live, kind)})
     return records
+
+
+def _entries(viewers: Iterable[LiveViewer], kind: object) -> dict[str, Any]:
+    return {name: value for viewer in viewers for name, value in viewer.playable(kind).items()}
 
 
 def opponent_checkpoints(folders: Iterable[Path]) -> list[Path]:
@@ -88,17 +87,20 @@ def checkpoint_records(folders: Iterable[Path]) -> list[dict[str, str]]:
     return [{"name": f"{folder.name}/{one.name}", "path": str(one)} for folder, one in pairs]
 
 
-def task_records(env: str, split: str, *, offset: int = 0, limit: int = 50) -> dict[str, Any]:
+def task_records(
+    env: str, split: str, viewers: Iterable[Viewer], *, offset: int = 0, limit: int = 50
+) -> dict[str, Any]:
     """Some tasks of a split, with their beginnings. Raises UsageError for an environment that is not ready-made."""
     _check_ready_made(env)
     environment = resolve_environment(env).env
     with boundary(EnvironmentFailure):
         some = list(islice(environment.tasks(split), offset, offset + limit + 1))
+    hidden = any(one.hides_info(environment) for one in viewers if isinstance(one, SetupViewer))
     records = []
     for index, task in enumerate(some[:limit], offset):
         question = next((message.content for message in reversed(task.prompt) if message.role == "user"), "")
-        told = {} if isinstance(environment, Grids) else task.info  # whose info names the rules that are to be found
-        details = ", ".join(f"{key} {value}" for key, value in told.items() if isinstance(value, str | int | float))
+        info = {} if hidden else task.info
+        details = ", ".join(f"{key} {value}" for key, value in info.items() if isinstance(value, str | int | float))
         records.append({"index": index, "id": task.id, "begins": one_line(question or details, 160)})
     return {"tasks": records, "more": len(some) > limit}
 
@@ -175,40 +177,6 @@ def rollout_saver(root: Path, resolved: ResolvedEnvironment, *, name: str, setti
     )
 
 
-def branch_setting(
-    rollout: Rollout,
-    moment: int,
-    resolved: ResolvedEnvironment,
-    *,
-    policy: str,
-    since: Mapping[str, Any],
-    save: SaveRollout,
-    opponents: Iterable[Path],
-) -> GameSetting:
-    """Make a game that continues a rollout from its first decision at or after a moment, by hand or with a policy.
-
-    Raises UsageError where no decision is left, and for a team by hand: its other seats need policies.
-    """
-    env = resolved.env
-    if not isinstance(env, WorldEnvironment):
-        raise UsageError(f"{resolved.name} is no world: there is nothing to go on from")
-    places = decision_lines(log_of(rollout))
-    number = bisect_left(places, moment)
-    if number == len(places):
-        raise UsageError("the agent decides nothing after this moment: choose an earlier one")
-    player = None
-    if policy != HUMAN_POLICY:
-        player = resolve_policy(check_opponent(policy, env, opponents), env, PolicyOptions(temperature=0.0)).policy
-    elif len(env.seats) > 1:
-        raise UsageError(f"the seats {', '.join(env.seats[1:])} need somebody: go on with a policy")
-    seat, others = env.seats[0], {} if player is None else dict.fromkeys(env.seats[1:], player)
-    return GameSetting(
-        name=resolved.name, env=env.branch_at(rollout, number), task=rollout.task, seed=rollout.seed, seat=seat,
-        policy=player, others=others, labels={seat: policy, **dict.fromkeys(others, policy)},
-        since={**since, "n": places[number], "decision": number}, save=save,
-    )  # fmt: skip
-
-
 T = TypeVar("T")
 CALL_TIMEOUT_SECONDS = 330.0
 """Seconds that a caller waits for the games' thread, which answers much sooner unless an environment blocks it."""
@@ -220,8 +188,8 @@ class GameSessions:
     They run in one thread with one event loop: an environment that computes blocks other games, never pages.
     """
 
-    def __init__(self, bounds: SessionLimits | None = None):
-        self.bounds = bounds or SessionLimits()
+    def __init__(self, bounds: SessionLimits | None = None, viewers: Iterable[Viewer] = ()):
+        self.bounds, self._viewers = bounds or SessionLimits(), [one for one in viewers if isinstance(one, LiveViewer)]
         self._sessions: dict[str, GameSession] = {}
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -238,7 +206,7 @@ class GameSessions:
                 del self._sessions[id]
             if len(self._sessions) >= self.bounds.sessions:
                 raise UsageError(f"{len(self._sessions)} games are under way, and no more can be: end one of them")
-            session = GameSession(secrets.token_hex(8), setting, self.bounds)
+            session = GameSession(secrets.token_hex(8), setting, self.bounds, viewers=self._viewers)
             self._sessions[session.id] = session
         self._run(session.begin())
         return self.record(session.id)
@@ -252,42 +220,23 @@ class GameSessions:
 
     def record(self, id: str) -> dict[str, Any]:
         """A game as JSON data. Raises UsageError when there is none of that id."""
-        session = self._session(id)
-
-        async def record() -> dict[str, Any]:
-            return session.record()
-
-        return self._run(record())
+        return self.read(id, GameSession.record)
 
     def stored(self, id: str) -> StoredRollout | None:
         """The stored rollout of a finished game."""
         return self._session(id).stored
 
-    def apps(self, id: str) -> dict[str, Any]:
-        """State of the apps of a game's world. Raises UsageError where there is none."""
+    def read(self, id: str, read: Callable[[GameSession], T]) -> T:
+        """What `read` finds in a game; it runs in the games' thread, between two steps of the game.
+
+        Raises UsageError when there is no game of that id.
+        """
         session = self._session(id)
 
-        async def state() -> dict[str, Any]:
-            if session.world is None:
-                raise UsageError("this game is played in no world of apps")
-            apps = session.world.apps
-            return {
-                "time": session.world.now,
-                "apps": {name: clip_texts(app.state(), 20_000) for name, app in apps.items()},
-                "kinds": {name: type(app).__name__ for name, app in apps.items()},
-            }
+        async def reading() -> T:
+            return read(session)
 
-        return self._run(state())
-
-    def view(self, id: str, make: Callable[[GameSetting, list[Message], bool], T]) -> T:
-        """What `make` makes of a game's setting, its messages, and whether it is over; in the caller's thread."""
-        session = self._session(id)
-
-        async def copied() -> tuple[list[Message], bool]:
-            return [*session.messages], session.over
-
-        messages, over = self._run(copied())
-        return make(session.setting, messages, over)
+        return self._run(reading())
 
     def drop(self, id: str) -> None:
         """Drop a game; it is not stored unless it was finished."""

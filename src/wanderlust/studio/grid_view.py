@@ -14,26 +14,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from wanderlust.environment import Environment
 from wanderlust.environments.grids.cells import FRAME
 from wanderlust.environments.grids.drawing import PALETTE, Frame
-from wanderlust.environments.grids.environment import Grids, action_text
+from wanderlust.environments.grids.environment import TASK_PREFIX, Grids, action_text
 from wanderlust.environments.grids.generation import GridGame
 from wanderlust.environments.grids.replay import answers_of, game_of_task, replay_answers
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import BRANCH_STAGE, HUMAN_POLICY, STORE_FILE
 from wanderlust.studio.games import rollout_saver
-from wanderlust.studio.play_session import GameSetting
 from wanderlust.studio.requests import (
     json_response,
-    load_stored_rollout,
-    path_number,
     request_body,
-    requested_run,
-    resolve_trusted_environment,
+    requested_branch,
     studio_state,
 )
-from wanderlust.studio.run_index import settings_of
+from wanderlust.studio.viewers import GameSetting, ShownRollout
 from wanderlust.tasks.registry import ResolvedEnvironment, environment_name, resolve_environment
 from wanderlust.types import Message, Rollout
 
@@ -139,7 +136,15 @@ def grid_branch(resolved: ResolvedEnvironment, answers: Sequence[str], moment: A
 
 def get_session_grid(request: Request) -> Response:
     """The frames of a game in progress."""
-    return json_response(studio_state(request).games.view(str(request.path_params["session"]), session_grid))
+    return json_response(session_grid(*_game(request)))
+
+
+def _game(request: Request) -> tuple[GameSetting, list[Message], bool]:
+    """A game's setting, its messages until now, and whether it is over."""
+    games = studio_state(request).games
+    return games.read(
+        str(request.path_params["session"]), lambda session: (session.setting, [*session.messages], session.over)
+    )
 
 
 def session_grid(setting: GameSetting, messages: Sequence[Message], over: bool) -> dict[str, Any]:
@@ -155,28 +160,16 @@ async def post_session_branch(request: Request) -> Response:
     body, here = await request_body(request), studio_state(request)
 
     def begun() -> dict[str, Any]:
-        def branch(setting: GameSetting, messages: Sequence[Message], over: bool) -> dict[str, Any]:
-            env = setting.env
-            answers = answers_in(messages, env.opening if isinstance(env, Grids) else ())
-            resolved = resolve_environment(setting.name)
-            settings = {"env": environment_name(resolved.target), "policy": HUMAN_POLICY, BRANCH_STAGE: setting.name}
-            save = rollout_saver(here.plays_folder, resolved, name="branch-play-grids", settings=settings)
-            about = {"task": setting.task, "seed": setting.seed, "save": save}
-            return {"setting": grid_branch(resolved, answers, body.get("n"), **about)}
-
-        found = here.games.view(str(request.path_params["session"]), branch)
-        return {"session": here.session(here.games.begin(found["setting"]))}
+        setting, messages, _ = _game(request)
+        env = setting.env
+        answers = answers_in(messages, env.opening if isinstance(env, Grids) else ())
+        resolved = resolve_environment(setting.name)
+        settings = {"env": environment_name(resolved.target), "policy": HUMAN_POLICY, BRANCH_STAGE: setting.name}
+        save = rollout_saver(here.plays_folder, resolved, name="branch-play-grids", settings=settings)
+        about = {"task": setting.task, "seed": setting.seed, "save": save}
+        return {"session": here.session(here.games.begin(grid_branch(resolved, answers, body.get("n"), **about)))}
 
     return json_response(await run_in_threadpool(begun))
-
-
-def get_rollout_grid(request: Request) -> Response:
-    """The frames of a stored rollout."""
-    played, _ = load_stored_rollout(requested_run(request), path_number(request, "id"))
-    game = game_of_task(played.task.id)
-    levels = played.state.get("levels")
-    count = levels if type(levels) is int and 1 <= levels <= len(game.levels) else len(game.levels)
-    return json_response(grid_record(game, answers_of(played), levels=count, over=True))
 
 
 async def post_rollout_branch(request: Request) -> Response:
@@ -184,27 +177,52 @@ async def post_rollout_branch(request: Request) -> Response:
     body = await request_body(request)
 
     def begun() -> dict[str, Any]:
-        here, where, id = studio_state(request), requested_run(request), path_number(request, "id")
-        played, env = load_stored_rollout(where, id)
-        resolved = resolve_trusted_environment(settings_of(where.folder), env)
-        settings = {"env": environment_name(resolved.target), "policy": HUMAN_POLICY, BRANCH_STAGE: str(where.folder)}
+        here, (shown, resolved, save) = studio_state(request), requested_branch(request, HUMAN_POLICY)
         setting = grid_branch(
             resolved,
-            answers_of(played),
+            answers_of(shown.rollout),
             body.get("n"),
-            task=played.task,
-            seed=played.seed,
-            since={"run": where.key, "rollout": id, "n": body.get("n")},
-            save=rollout_saver(where.folder.parent, resolved, name=f"branch-{where.folder.name}", settings=settings),
+            task=shown.rollout.task,
+            seed=shown.rollout.seed,
+            since={"run": request.path_params["key"], "rollout": shown.id, "n": body.get("n")},
+            save=save,
         )
         return {"session": here.session(here.games.begin(setting))}
 
     return json_response(await run_in_threadpool(begun))
 
 
-GRID_ROUTES = (
-    Route("/api/play/{session}/grid", get_session_grid),
-    Route("/api/play/{session}/grid/branch", post_session_branch, methods=["POST"]),
-    Route("/api/runs/{key}/rollouts/{id}/grid", get_rollout_grid),
-    Route("/api/runs/{key}/rollouts/{id}/grid/branch", post_rollout_branch, methods=["POST"]),
-)
+class GridViewer:
+    """Grid games as the studio's part `grid`."""
+
+    part = "grid"
+
+    def shows(self, rollout: Rollout) -> bool:
+        """Whether it is of a grid game that came to its end."""
+        return rollout.task.id.startswith(TASK_PREFIX) and "level_actions" in rollout.state
+
+    def view(self, shown: ShownRollout) -> dict[str, Any]:
+        """The frames of a stored play."""
+        game, levels = game_of_task(shown.rollout.task.id), shown.rollout.state.get("levels")
+        count = levels if type(levels) is int and 1 <= levels <= len(game.levels) else len(game.levels)
+        return grid_record(game, answers_of(shown.rollout), levels=count, over=True)
+
+    def offer(self) -> dict[str, Any]:
+        """What a person agrees to before a first play."""
+        return {"consent": CONSENT}
+
+    def hides_info(self, env: Environment) -> bool:
+        """That of grid games names the rules that are to be found out."""
+        return isinstance(env, Grids)
+
+    def prepare(self, setting: GameSetting, body: Mapping[str, Any], folder: Path) -> GameSetting:
+        """A game for which a person is named is recorded as a first play."""
+        return with_person(setting, body.get("person"), folder)
+
+    def routes(self) -> Sequence[Route]:
+        """The frames of a game in progress, and branches."""
+        return (
+            Route("/api/play/{session}/grid", get_session_grid),
+            Route("/api/play/{session}/grid/branch", post_session_branch, methods=["POST"]),
+            Route("/api/runs/{key}/rollouts/{id}/grid/branch", post_rollout_branch, methods=["POST"]),
+        )

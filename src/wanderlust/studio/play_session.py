@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 
-from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, StoreError, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.resolve import open_policies
 from wanderlust.runner.engine import rollout
 from wanderlust.runner.stepper import Stepper
 from wanderlust.store.run_folder import StoredRollout
-from wanderlust.types import Completion, Message, Policy, Rollout, Score, Task, Tool
-from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.wrap.world_environment import AppTool
+from wanderlust.studio.viewers import GameSetting, LiveViewer
+from wanderlust.types import Completion, Message, Policy, Rollout, Score, Tool
 
 T = TypeVar("T")
 MAX_MESSAGE_CHARS = 20_000
@@ -27,33 +25,6 @@ MAX_STATE_CHARS = 20_000
 """Characters of one entry of what the environment left; a longer one is in the stored rollout alone."""
 TURN_TIMEOUT_SECONDS = 20.0
 """Seconds that an answer waits for the next turn; the page asks again after that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GameSetting:
-    """The environment, task and policies of a game."""
-
-    name: str
-    """The environment's, as the page shows it."""
-    env: Environment
-    task: Task
-    seed: int
-    seat: str
-    policy: Policy | None = None
-    """Plays the seat; None: a person."""
-    others: Mapping[str, Policy] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Names of the seats' players."""
-    person: str = ""
-    """Who agreed that this is recorded as a first play; empty: nobody."""
-    since: Mapping[str, Any] | None = None
-    """The rollout and the moment that it continues."""
-    save: Callable[[Rollout], StoredRollout]
-
-    @property
-    def policies(self) -> list[Policy]:
-        """Policies of all seats but a person's."""
-        return [*self.others.values(), *([self.policy] if self.policy is not None else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +46,18 @@ class SessionLimits:
 class GameSession:
     """A game in one task of the event loop, from its reset to its score. All its methods run in that loop."""
 
-    def __init__(self, id: str, setting: GameSetting, bounds: SessionLimits):
-        self.id, self.setting, self.bounds = id, setting, bounds
+    def __init__(self, id: str, setting: GameSetting, bounds: SessionLimits, *, viewers: Sequence[LiveViewer]):
+        self.id, self.setting, self.bounds, self._viewers = id, setting, bounds, viewers
         self.messages: list[Message] = []
         self.tools: Sequence[Tool] = ()
         self.over, self.error, self.stop = False, "", ""
         self.score: Score | None = None
         self.end_state: dict[str, Any] = {}
-        """What the environment left, for the page; empty for a world, which has a view of its own."""
+        """What the environment left, for the page; empty for a game that a viewer shows."""
         self.scores: dict[str, float] = {}
         self.stored: StoredRollout | None = None
-        self.world: World | None = None
-        """The world that is played in, if there is one."""
+        self.live: dict[str, object] = {}
+        """What viewers show while the game is played, by the names of their parts."""
         self._answer: asyncio.Future[Message | str] | None = None
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -160,7 +131,7 @@ class GameSession:
                 step = await self._soon(game.reset())
                 while not step.done:
                     self.messages += step.observation
-                    self.update_tools_and_world(game.tools)
+                    self.update_tools(game.tools)
                     action = await self._turn()
                     if isinstance(action, str):
                         step = await self._soon(game.stop(action))
@@ -189,10 +160,11 @@ class GameSession:
         except TimeoutError as error:
             raise EnvironmentFailure(f"nothing came within {self.bounds.step:g} s: the game was given up") from error
 
-    def update_tools_and_world(self, tools: Sequence[Tool]) -> None:
-        """Set the current tools, and the world behind them."""
+    def update_tools(self, tools: Sequence[Tool]) -> None:
+        """Set the current tools, and what viewers show of them."""
         self.tools = tools
-        self.world = next((tool.world for tool in tools if isinstance(tool, AppTool)), self.world)
+        found = {viewer.part: viewer.live(tools) for viewer in self._viewers}
+        self.live |= {part: one for part, one in found.items() if one is not None}
 
     def _finish(self, played: Rollout) -> None:
         self.stop, self.tools = played.stop_reason, ()
@@ -209,7 +181,7 @@ class GameSession:
             self.stored = self.setting.save(played)
         except (StoreError, OSError) as error:
             self.error = self.error or f"the game could not be kept: {one_line(str(error), 500)}"
-        if self.world is None:
+        if not self.live:
             self.end_state = _short_entries(msgspec.to_builtins(played.state, str_keys=True, enc_hook=str))
 
     def record(self) -> dict[str, Any]:
@@ -228,7 +200,7 @@ class GameSession:
             "tools": [{"name": t.name, "description": t.description, "parameters": t.schema} for t in self.tools],
             "waiting": self.waiting and not self.over,
             "over": self.over,
-            "world": self.world is not None,
+            **{viewer.part: viewer.part in self.live for viewer in self._viewers},
             "score": score_record(self.score),
             "scores": self.scores,
             "state": self.end_state,
@@ -245,7 +217,7 @@ class _ObservedPolicy:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         self._session.messages = list(messages)
-        self._session.update_tools_and_world(tools)
+        self._session.update_tools(tools)
         done = await self._policy.complete(messages, tools, key=key)
         self._session.messages = [*messages, done.message]
         return done

@@ -1,16 +1,14 @@
-"""What all routes share: the state behind them, requests' parameters and answers, the worlds that were opened last.
+"""What all routes share: the state behind them, requests' parameters and answers.
 
-Answers are plain data as JSON, a failure one line. A world's environment is made only where it can be trusted.
+Answers are plain data as JSON, a failure one line. A run's environment is made only where it can be trusted.
 """
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any, cast
 
 import msgspec
@@ -21,12 +19,16 @@ from wanderlust.errors import StoreError, UsageError, WanderlustError, one_line
 from wanderlust.store.filters import FilterError
 from wanderlust.store.queries import SortedPages
 from wanderlust.store.reader import RunReader
-from wanderlust.store.run_folder import RUNS_FOLDER
-from wanderlust.studio.games import GameSessions
+from wanderlust.store.run_folder import BRANCH_STAGE, RUNS_FOLDER
+from wanderlust.studio.games import GameSessions, SaveRollout, rollout_saver
 from wanderlust.studio.run_index import NotFound, RunIndex, RunLocation, open_run_store, settings_of
-from wanderlust.studio.world_view import WorldView
-from wanderlust.tasks.registry import ResolvedEnvironment, installed_environments, resolve_environment
-from wanderlust.types import Rollout
+from wanderlust.studio.viewers import ShownRollout, Viewer
+from wanderlust.tasks.registry import (
+    ResolvedEnvironment,
+    environment_name,
+    installed_environments,
+    resolve_environment,
+)
 
 JSON_TYPE = "application/json"
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -86,54 +88,16 @@ def query_text(request: Request, name: str, default: str = "") -> str:
     return request.query_params.get(name, default)
 
 
-WORLD_VIEW_CACHE_ENTRIES = 8
-"""Views in the cache: one for each person who looks at a world."""
-
-
-class WorldViews:
-    """A cache of the views used last. Rollouts never change, so a view stays valid."""
-
-    def __init__(self) -> None:
-        self._views: OrderedDict[tuple[Path, int, int], WorldView] = OrderedDict()
-        self._lock = Lock()
-
-    def view(self, where: RunLocation, id: int) -> WorldView:
-        """The world of a rollout. Raises NotFound, StoreError, and UsageError for one without a world."""
-        file = where.store.stat().st_ino if where.store.exists() else 0  # a run may be made anew at the same place
-        with self._lock:
-            view = self._views.get((where.store, file, id))
-        if view is None:
-            played, env = load_stored_rollout(where, id)
-            view = make_world_view(played, where.folder, env)
-        with self._lock:
-            self._views[where.store, file, id] = view
-            self._views.move_to_end((where.store, file, id))
-            while len(self._views) > WORLD_VIEW_CACHE_ENTRIES:
-                self._views.popitem(last=False)
-        return view
-
-
-def load_stored_rollout(location: RunLocation, id: int) -> tuple[Rollout, str]:
-    """Load a rollout and the name of its environment in the run. Raises NotFound and StoreError."""
+def load_shown(location: RunLocation, id: int) -> ShownRollout:
+    """Load a rollout of a run. Raises NotFound and StoreError."""
     with open_run_store(location) as store:
         rows = store.rollouts({"id": id})
         if not rows:
             raise NotFound(f"there is no rollout {id} in this run")
-        return store.get(id), rows[0].env
+        return ShownRollout(rollout=store.get(id), id=id, env=rows[0].env, folder=location.folder, store=location.store)
 
 
-def make_world_view(played: Rollout, folder: Path, env: str) -> WorldView:
-    """Make the view of a rollout of the run in `folder`, whose row names `env`; its `why` says what is missing.
-
-    Raises UsageError for a rollout without a world.
-    """
-    try:
-        return WorldView.of(played, resolve_trusted_environment(settings_of(folder), env).env)
-    except _EnvironmentUnavailable as unknown:
-        return WorldView.of(played, None, str(unknown))
-
-
-class _EnvironmentUnavailable(UsageError):
+class EnvironmentUnavailable(UsageError):
     """The environment of a run cannot be made, or must not be."""
 
 
@@ -148,20 +112,20 @@ def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> Resolv
     """
     name = settings.get("env") or env
     if not isinstance(name, str) or not name:
-        raise _EnvironmentUnavailable("the run does not say in which environment it was played")
+        raise EnvironmentUnavailable("the run does not say in which environment it was played")
     where, *rest = (part for part in name.split(",") if part.partition("=")[0] not in JUDGE_SETTINGS)
     names = installed_environments()
     short = next((one for one, target in names.items() if target == where), where)
     file, colon, _ = where.rpartition(":")
     is_file = bool(colon) and file.endswith(".py")
     if short not in names and not (is_file and Path(file).resolve().is_relative_to(Path.cwd().resolve())):
-        raise _EnvironmentUnavailable(
+        raise EnvironmentUnavailable(
             f"only ready-made environments and files below this folder are opened, not {one_line(name)!r}"
         )
     try:
         return resolve_environment(",".join([short, *rest]))
     except WanderlustError as error:
-        raise _EnvironmentUnavailable(f"the environment cannot be made: {one_line(str(error), 500)}") from error
+        raise EnvironmentUnavailable(f"the environment cannot be made: {one_line(str(error), 500)}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +136,8 @@ class StudioState:
     sorted_pages: SortedPages = field(default_factory=SortedPages)
     plays_folder: Path = RUNS_FOLDER
     """Folder of the runs of games that are played here."""
+    viewers: tuple[Viewer, ...] = ()
     games: GameSessions = field(default_factory=GameSessions)
-    views: WorldViews = field(default_factory=WorldViews)
 
     def folders(self) -> list[Path]:
         """The folders of all runs."""
@@ -199,3 +163,16 @@ def requested_run(request: Request) -> RunLocation:
 def requested_reader(request: Request) -> RunReader:
     """The store of the run that the path names, for this request alone. Raises NotFound and StoreError."""
     return open_run_store(requested_run(request))
+
+
+def requested_branch(request: Request, policy: str) -> tuple[ShownRollout, ResolvedEnvironment, SaveRollout]:
+    """The rollout that the path names, its environment, and how a game that goes on from it is stored.
+
+    Raises NotFound, StoreError, and UsageError where the environment cannot be made.
+    """
+    where = requested_run(request)
+    shown = load_shown(where, path_number(request, "id"))
+    resolved = resolve_trusted_environment(settings_of(where.folder), shown.env)
+    settings = {"env": environment_name(resolved.target), "policy": policy, BRANCH_STAGE: str(where.folder)}
+    name = f"branch-{where.folder.name}"
+    return shown, resolved, rollout_saver(where.folder.parent, resolved, name=name, settings=settings)

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust._lazy import needs_extra
-from wanderlust.environments.grids.environment import TASK_PREFIX
-from wanderlust.errors import Failure, PolicyFailure, UsageError, boundary, one_line
+from wanderlust.errors import EnvironmentFailure, Failure, PolicyFailure, UsageError, boundary, one_line
 from wanderlust.store.queries import Preview, RowOrder, load_previews, neighbours, parse_row_filter
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE, checkpoints_of, replay_command
@@ -23,6 +22,7 @@ from wanderlust.studio.requests import (
     JSON_TYPE,
     encode_json,
     json_response,
+    load_shown,
     path_number,
     query_number,
     query_text,
@@ -31,6 +31,7 @@ from wanderlust.studio.requests import (
     studio_state,
 )
 from wanderlust.studio.run_index import NotFound, environment_column, settings_of, shown_environment
+from wanderlust.studio.viewers import Viewer, find_viewer, shown_parts
 from wanderlust.types import Rollout, Task, Trajectory, Turn
 
 MAX_ROWS, MAX_CELL_CHARS = 1000, 200
@@ -81,7 +82,9 @@ MAX_RECORD_CHARS, MIN_MESSAGE_CHARS = 1_500_000, 1_000
 """Characters of a rollout's messages together from which on each is cut shorter, though not below the second number."""
 
 
-def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, max_chars: int = 0) -> dict[str, Any]:
+def rollout_record(
+    store: RunReader, id: int, settings: Mapping[str, Any], *, viewers: Sequence[Viewer] = (), max_chars: int = 0
+) -> dict[str, Any]:
     """The rollout `id` without its tokens, with `max_chars` characters of each message; 0: within MAX_RECORD_CHARS.
 
     Raises StoreError.
@@ -106,6 +109,7 @@ def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, ma
         for trajectory in played.trajectories
     ]
     return {
+        **shown_parts(viewers, played),
         "row": row_record(row, Preview(answer=answer, target=played.task.answer)),
         "task": _task(played.task, max_chars),
         "status": str(played.status),
@@ -116,8 +120,6 @@ def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, ma
         "previous": before,
         "next": after,
         "trajectories": seats,
-        "world": "log" in played.state,
-        "grid": played.task.id.startswith(TASK_PREFIX) and "level_actions" in played.state,
     }
 
 
@@ -184,7 +186,12 @@ def _first_difference(first: list[str], other: list[str]) -> dict[str, int] | No
 
 
 def sibling_records(
-    store: RunReader, group_key: tuple[str, int, int], settings: Mapping[str, Any], *, max_rollouts: int
+    store: RunReader,
+    group_key: tuple[str, int, int],
+    settings: Mapping[str, Any],
+    *,
+    viewers: Sequence[Viewer],
+    max_rollouts: int,
 ) -> dict[str, Any]:
     """The rollouts of one group, at most `max_rollouts` of the `total`."""
     stage, step, group = group_key
@@ -195,7 +202,9 @@ def sibling_records(
     return {
         "total": store.select(counting, stage, step, group)[0][0],
         "task": _task(played[0].task, MAX_SIBLING_CHARS) if played else None,
-        "rollouts": [rollout_record(store, row.id, settings, max_chars=MAX_SIBLING_CHARS) for row in rows],
+        "rollouts": [
+            rollout_record(store, row.id, settings, viewers=viewers, max_chars=MAX_SIBLING_CHARS) for row in rows
+        ],
         "diverge": first_differences(played),
     }
 
@@ -209,7 +218,22 @@ def get_rollout(request: Request) -> Response:
     with requested_reader(request) as store:
         _check_exists(store, path_number(request, "id"))
         settings = settings_of(requested_run(request).folder, EVALUATION_RECIPE)
-        return json_response(rollout_record(store, path_number(request, "id"), settings))
+        viewers = studio_state(request).viewers
+        return json_response(rollout_record(store, path_number(request, "id"), settings, viewers=viewers))
+
+
+def get_part(request: Request) -> Response:
+    """What a viewer shows of a rollout."""
+    part = str(request.path_params["part"])
+    viewers = studio_state(request).viewers
+    if all(viewer.part != part for viewer in viewers):
+        raise NotFound(f"there is no viewer of the part {one_line(part, 40)!r}")
+    shown = load_shown(requested_run(request), path_number(request, "id"))
+    viewer = find_viewer(viewers, part, shown.rollout)
+    if viewer is None:
+        raise NotFound(f"the part {part!r} shows no rollouts")
+    with boundary(EnvironmentFailure):
+        return json_response(viewer.view(shown))
 
 
 def get_group(request: Request) -> Response:
@@ -217,7 +241,9 @@ def get_group(request: Request) -> Response:
     where = str(request.path_params["stage"]), path_number(request, "step"), path_number(request, "group")
     with requested_reader(request) as store:
         settings = settings_of(requested_run(request).folder, EVALUATION_RECIPE)
-        records = sibling_records(store, where, settings, max_rollouts=MAX_SIBLINGS)
+        records = sibling_records(
+            store, where, settings, viewers=studio_state(request).viewers, max_rollouts=MAX_SIBLINGS
+        )
     if not records["rollouts"]:
         raise NotFound(f"there is no group {where[2]} in step {where[1]} of {where[0]!r}")
     return json_response(records)
@@ -375,3 +401,5 @@ def tokenizer_of(folder: Path, settings: Mapping[str, Any]) -> Path | None:
 
 
 TOKEN_ROUTES = (Route("/api/runs/{key}/rollouts/{id}/tokens", get_tokens),)
+PART_ROUTES = (Route("/api/runs/{key}/rollouts/{id}/{part}", get_part),)
+"""Takes every path of a rollout that no other route does."""

@@ -129,13 +129,12 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
                 "meta": store.meta(),
                 "fields": _fields(_shown(newest[0]) if newest else None, store.score_names()),
                 "tokens": bool(store.select("select 1 from tokens limit 1")),
-                "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
                 "stages": stages,
             }
         return body | {"command": repro_command(location.folder, info, body["meta"])}
     except StoreError:
         body["command"] = repro_command(location.folder, info, {})
-        return body | {"meta": {}, "stages": [], "fields": _fields(None, ()), "tokens": False, "worlds": False}
+        return body | {"meta": {}, "stages": [], "fields": _fields(None, ()), "tokens": False}
 
 
 def _shown(row: RolloutRow) -> dict[str, Any]:

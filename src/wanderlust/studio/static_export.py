@@ -21,7 +21,7 @@ from wanderlust.store.run_folder import EVALUATION_RECIPE
 from wanderlust.store.scores import SCORES_JOIN
 from wanderlust.studio.application import ENCODINGS, NOT_BUILT_MESSAGE, is_built
 from wanderlust.studio.auth import CONTENT_SECURITY_POLICY
-from wanderlust.studio.requests import encode_json, make_world_view
+from wanderlust.studio.requests import encode_json
 from wanderlust.studio.results import evaluation_result
 from wanderlust.studio.rollouts import TOKENIZER_FILE, answer_and_target, token_records, tokenizer_of
 from wanderlust.studio.rollouts import rollout_record as whole
@@ -34,7 +34,7 @@ from wanderlust.studio.run_index import (
     settings_of,
 )
 from wanderlust.studio.runs import run_record, stage_metrics
-from wanderlust.types import Rollout
+from wanderlust.studio.viewers import ExportedViewer, ShownRollout, Viewer, installed_viewers
 
 MAX_EXPORT_CHARS = 2_000_000
 """Longest message before it is cut: there is no server for the rest."""
@@ -70,13 +70,14 @@ def export_site(roots: Sequence[Path], out: Path, *, page: Path, progress: Expor
         raise UsageError(f"{out} exists already: name another folder with --export")
     if not is_built(page):
         raise UsageError(NOT_BUILT_MESSAGE)
-    catalogue = RunIndex(roots)
+    catalogue, viewers = RunIndex(roots), installed_viewers()
     infos = [replace(info, path=info.name, running=False, controllable=False) for info in catalogue.refresh()]
     if all(info.problem for info in infos):
         raise UsageError(infos[0].problem or "there are no runs" if infos else "there are no runs")
     out.mkdir(parents=True, exist_ok=True)
     written = sum(
-        _run(catalogue.location(info.key), info, out / "data" / info.key, progress=progress) for info in infos
+        _run(catalogue.location(info.key), info, out / "data" / info.key, viewers=viewers, progress=progress)
+        for info in infos
     )
     _write_json(out / "data" / "runs.json", {"runs": infos})
     compressed = shutil.ignore_patterns("index.html", *(f"*{suffix}" for _, suffix in ENCODINGS))
@@ -89,7 +90,9 @@ def export_site(roots: Sequence[Path], out: Path, *, page: Path, progress: Expor
     return written
 
 
-def _run(place: RunLocation, info: RunInfo, folder: Path, *, progress: ExportProgress) -> int:
+def _run(
+    place: RunLocation, info: RunInfo, folder: Path, *, viewers: Sequence[Viewer], progress: ExportProgress
+) -> int:
     body = run_record(place, info)
     _write_json(folder / "run.json", {**body, "path": info.name})
     if info.problem:
@@ -108,7 +111,7 @@ def _run(place: RunLocation, info: RunInfo, folder: Path, *, progress: ExportPro
             _write_result(place, store, folder / "result.json")
         _rows(store, folder / "rows.json")
         count = 0
-        for count, why in enumerate(_rollouts(store, place, folder / "rollouts"), 1):
+        for count, why in enumerate(_rollouts(store, place, folder / "rollouts", viewers=viewers), 1):
             if why:
                 progress.log_line(f"{info.key}: {why}; left out")
             progress.log_step(f"export {info.key}", count, of=max(count, info.rollouts), metrics={})
@@ -158,7 +161,7 @@ def _answers_and_targets(store: RunReader) -> Iterator[tuple[str | None, str | N
                 yield answer_and_target(found.get(id))
 
 
-def _rollouts(store: RunReader, place: RunLocation, folder: Path) -> Iterator[str]:
+def _rollouts(store: RunReader, place: RunLocation, folder: Path, *, viewers: Sequence[Viewer]) -> Iterator[str]:
     """Write one file per rollout; yields the error of each record, or an empty text."""
     settings = settings_of(place.folder, EVALUATION_RECIPE)
     tokenizer = tokenizer_of(place.folder, settings_of(place.folder))
@@ -166,27 +169,28 @@ def _rollouts(store: RunReader, place: RunLocation, folder: Path) -> Iterator[st
     for some in store.iter_select("select id, env from rollouts order by id"):
         for id, env in some:
             try:
-                _write_json(folder / f"{id}.json", whole(store, id, settings, max_chars=MAX_EXPORT_CHARS))
-                _write_tokens_and_world(store.get(id), folder / str(id), place=place, env=env, tokenizer=tokenizer)
+                record = whole(store, id, settings, viewers=viewers, max_chars=MAX_EXPORT_CHARS)
+                _write_json(folder / f"{id}.json", record)
+                shown = ShownRollout(rollout=store.get(id), id=id, env=env, folder=place.folder, store=place.store)
+                _write_tokens_and_parts(shown, folder, viewers=viewers, tokenizer=tokenizer)
             except StoreError as error:
                 yield one_line(str(error))
             else:
                 yield ""
 
 
-def _write_tokens_and_world(
-    played: Rollout, stem: Path, *, place: RunLocation, env: str, tokenizer: Path | None
+def _write_tokens_and_parts(
+    shown: ShownRollout, folder: Path, *, viewers: Sequence[Viewer], tokenizer: Path | None
 ) -> None:
-    """Write the files of a rollout's tokens and of its world."""
-    for seat, trajectory in enumerate(played.trajectories):
+    """Write the files of a rollout's tokens, and of what viewers show of it."""
+    for seat, trajectory in enumerate(shown.rollout.trajectories):
         for turn, taken in enumerate(trajectory.turns):
             if taken.tokens is not None:
-                body = token_records(trajectory, turn, tokenizer)
-                _write_json(
-                    Path(f"{stem}.tokens.{seat}.{turn}.json"), {**body, "tokenizer": tokenizer and TOKENIZER_FILE}
-                )
-    if "log" in played.state:
-        _write_json(Path(f"{stem}.world.json"), make_world_view(played, place.folder, env).record(whole=True))
+                body = {**token_records(trajectory, turn, tokenizer), "tokenizer": tokenizer and TOKENIZER_FILE}
+                _write_json(folder / f"{shown.id}.tokens.{seat}.{turn}.json", body)
+    for viewer in viewers:
+        if isinstance(viewer, ExportedViewer) and viewer.shows(shown.rollout):
+            _write_json(folder / f"{shown.id}.{viewer.part}.json", viewer.exported(shown))
 
 
 def _write_json(file: Path, body: Any) -> None:

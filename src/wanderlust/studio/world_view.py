@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
-from wanderlust.types import Rollout
+from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.store.run_folder import HUMAN_POLICY
+from wanderlust.studio.games import SaveRollout, check_opponent, opponent_checkpoints
+from wanderlust.studio.play_session import GameSession
+from wanderlust.studio.requests import (
+    EnvironmentUnavailable,
+    json_response,
+    load_shown,
+    path_number,
+    request_body,
+    requested_branch,
+    requested_run,
+    resolve_trusted_environment,
+    studio_state,
+)
+from wanderlust.studio.run_index import settings_of
+from wanderlust.studio.viewers import GameSetting, ShownRollout
+from wanderlust.tasks.registry import ResolvedEnvironment
+from wanderlust.types import Rollout, Tool
 from wanderlust.worlds.engine.events import LATER_PREFIX, Event, is_agent_call
 from wanderlust.worlds.engine.log import ENGINE, LogEntry
 from wanderlust.worlds.engine.replay import Replay, StateChange
 from wanderlust.worlds.engine.scenario import Scenario
+from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.life.grading import StructuralVerifier
 from wanderlust.worlds.verification.oracle import ExpectedCall, Oracle
 from wanderlust.worlds.verification.verdict import Verdict, read_verdict
-from wanderlust.worlds.wrap.world_environment import THINKING_REASON, WorldEnvironment, decision_lines, log_of
+from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
+from wanderlust.worlds.wrap.world_environment import (
+    THINKING_REASON,
+    AppTool,
+    WorldEnvironment,
+    decision_lines,
+    log_of,
+)
 
 MAX_ENTRY_CHARS = 4_000
 """Characters of one text in an entry."""
@@ -252,3 +287,165 @@ def _pending_record(event: Any) -> dict[str, Any]:
         "result": None, "error": None, "status": "pending",
         "parents": list(event.after), "id": event.id, "delay": event.delay,
     }  # fmt: skip
+
+
+def make_world_view(shown: ShownRollout) -> WorldView:
+    """The view of a rollout; its `why` says what is missing. Raises UsageError for a rollout without a world."""
+    try:
+        return WorldView.of(shown.rollout, resolve_trusted_environment(settings_of(shown.folder), shown.env).env)
+    except EnvironmentUnavailable as unknown:
+        return WorldView.of(shown.rollout, None, str(unknown))
+
+
+MAX_VIEWS_KEPT = 8
+"""One for each person who looks at a world."""
+
+
+class WorldViewer:
+    """Worlds as the studio's part `world`. The views used last are kept: rollouts never change."""
+
+    part = "world"
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[tuple[Path, int, int], WorldView] = OrderedDict()
+        self._lock = Lock()
+
+    def shows(self, rollout: Rollout) -> bool:
+        """Whether it left the log of a world."""
+        return "log" in rollout.state
+
+    def view(self, shown: ShownRollout) -> dict[str, Any]:
+        """The world without its states."""
+        return self._view(shown.store, shown.id, lambda: shown).record()
+
+    def exported(self, shown: ShownRollout) -> dict[str, Any]:
+        """The world with the state that it began in."""
+        return make_world_view(shown).record(whole=True)
+
+    def playable(self, kind: object) -> dict[str, Any]:
+        """Whether an environment is a world; a team has seats as soon as it is made."""
+        world = inspect.isclass(kind) and issubclass(kind, WorldEnvironment)
+        team = inspect.isclass(kind) and issubclass(kind, TeamWorldEnvironment)
+        return {"world": world, **({"opponent": "needed"} if team else {})}
+
+    def live(self, tools: Sequence[Tool]) -> World | None:
+        """The world that the tools act in."""
+        return next((tool.world for tool in tools if isinstance(tool, AppTool)), None)
+
+    def routes(self) -> Sequence[Route]:
+        """States of a stored world and of one that is played in, and branches."""
+        root = "/api/runs/{key}/rollouts/{id}/world"
+        return (
+            Route("/api/play/{session}/apps", get_session_apps),
+            Route(f"{root}/at", self.get_state),
+            Route(f"{root}/difference", self.get_difference),
+            Route(f"{root}/branch", post_branch, methods=["POST"]),
+        )
+
+    def get_state(self, request: Request) -> Response:
+        """The state of every app after entry `n`; -1 is the start."""
+        return json_response(self._requested_view(request).at(_moment(request, "n")))
+
+    def get_difference(self, request: Request) -> Response:
+        """Changes between the moments after two entries."""
+        view = self._requested_view(request)
+        return json_response(view.difference(_moment(request, "from"), _moment(request, "to")))
+
+    def _requested_view(self, request: Request) -> WorldView:
+        where, id = requested_run(request), path_number(request, "id")
+        return self._view(where.store, id, lambda: load_shown(where, id))
+
+    def _view(self, store: Path, id: int, load: Callable[[], ShownRollout]) -> WorldView:
+        """The view of a rollout. Raises NotFound, StoreError, and UsageError for one without a world."""
+        key = store, store.stat().st_ino if store.exists() else 0, id  # a run may be made anew at the same place
+        with self._lock:
+            view = self._views.get(key)
+        if view is None:
+            view = make_world_view(load())
+        with self._lock:
+            self._views[key] = view
+            self._views.move_to_end(key)
+            while len(self._views) > MAX_VIEWS_KEPT:
+                self._views.popitem(last=False)
+        return view
+
+
+def _moment(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "")
+    if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 12 or int(text) < -1:
+        raise UsageError(f"{name} must be the number of an entry, or -1, and is {one_line(text, 40)!r}")
+    return int(text)
+
+
+def get_session_apps(request: Request) -> Response:
+    """The apps of the world that a game is played in, as they stand."""
+    return json_response(studio_state(request).games.read(str(request.path_params["session"]), live_apps))
+
+
+def live_apps(session: GameSession) -> dict[str, Any]:
+    """State of the apps of a game's world. Raises UsageError where there is none."""
+    world = session.live.get(WorldViewer.part)
+    if not isinstance(world, World):
+        raise UsageError("this game is played in no world of apps")
+    return {
+        "time": world.now,
+        "apps": {name: clip_texts(app.state(), MAX_STATE_VALUE_CHARS) for name, app in world.apps.items()},
+        "kinds": {name: type(app).__name__ for name, app in world.apps.items()},
+    }
+
+
+async def post_branch(request: Request) -> Response:
+    """Begin a session that continues a rollout from a moment, by hand or with a policy."""
+    body = await request_body(request)
+
+    def begun() -> dict[str, Any]:
+        moment, policy = body.get("n"), body.get("policy", HUMAN_POLICY)
+        if not isinstance(moment, int) or not isinstance(policy, str):
+            raise UsageError("say from where, as the number n of an entry, and with which policy")
+        here, (shown, resolved, save) = studio_state(request), requested_branch(request, policy)
+        setting = branch_setting(
+            shown.rollout,
+            moment,
+            resolved,
+            policy=policy,
+            since={"run": request.path_params["key"], "rollout": shown.id},
+            save=save,
+            opponents=opponent_checkpoints(here.folders()),
+        )
+        return {"session": here.session(here.games.begin(setting))}
+
+    return json_response(await run_in_threadpool(begun))
+
+
+def branch_setting(
+    rollout: Rollout,
+    moment: int,
+    resolved: ResolvedEnvironment,
+    *,
+    policy: str,
+    since: Mapping[str, Any],
+    save: SaveRollout,
+    opponents: Iterable[Path],
+) -> GameSetting:
+    """Make a game that continues a rollout from its first decision at or after a moment, by hand or with a policy.
+
+    Raises UsageError where no decision is left, and for a team by hand: its other seats need policies.
+    """
+    env = resolved.env
+    if not isinstance(env, WorldEnvironment):
+        raise UsageError(f"{resolved.name} is no world: there is nothing to go on from")
+    places = decision_lines(log_of(rollout))
+    number = bisect_left(places, moment)
+    if number == len(places):
+        raise UsageError("the agent decides nothing after this moment: choose an earlier one")
+    player = None
+    if policy != HUMAN_POLICY:
+        player = resolve_policy(check_opponent(policy, env, opponents), env, PolicyOptions(temperature=0.0)).policy
+    elif len(env.seats) > 1:
+        raise UsageError(f"the seats {', '.join(env.seats[1:])} need somebody: go on with a policy")
+    seat, others = env.seats[0], {} if player is None else dict.fromkeys(env.seats[1:], player)
+    return GameSetting(
+        name=resolved.name, env=env.branch_at(rollout, number), task=rollout.task, seed=rollout.seed, seat=seat,
+        policy=player, others=others, labels={seat: policy, **dict.fromkeys(others, policy)},
+        since={**since, "n": places[number], "decision": number}, save=save,
+    )  # fmt: skip

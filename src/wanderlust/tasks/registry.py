@@ -10,10 +10,10 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from wanderlust import plugins
 from wanderlust._lazy import import_from_file, import_object
 from wanderlust.environment import Environment, declaration_error
 from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_names, one_line
@@ -26,9 +26,8 @@ LISTS = "wanderlust.environment_lists"
 
 def installed_environments() -> dict[str, str]:
     """`package.module:Name` of every environment that is installed or that a package lists, by its short name."""
-    listed = [point.load()() for point in sorted(entry_points(group=LISTS), key=lambda point: point.name)]
-    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-    return dict(ChainMap({point.name: point.value for point in points}, *listed))
+    listed = [plugins.load(point)() for point in plugins.declared(LISTS).values()]
+    return dict(ChainMap({name: point.value for name, point in plugins.declared(ENTRY_POINTS).items()}, *listed))
 
 
 def resolve_object(target: str) -> Any:

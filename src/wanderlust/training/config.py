@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import cos, pi
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, Self, TypeAlias, get_args, get_origin, get_type_hints
 
+from wanderlust import plugins
 from wanderlust.environment import Environment
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.base import Hardware, Precision, SamplingOptions, ToolCalls
 from wanderlust.policies.resolve import PolicyOptions, resolve_seats
 from wanderlust.store.run_folder import FRESH_POLICY
@@ -154,7 +155,7 @@ class TrainConfig:
     tool_calls: ToolCalls = "template"
     """template: the chat template's own form, or text where it has none that is known. text: always text."""
     curriculum: str | Curriculum = ""
-    """Next tasks: uniform, stratified, band, learnability, ladder, exit or self-made,propose=0.3. Empty: in order."""
+    """Next tasks: uniform, band, learnability, ...; all: docs/curricula.md; settings: band,low=0.1. Empty: in order."""
     max_staleness: int = 0
     """Policy versions that a rollout may be old. 0: synchronous, with the same bits for the same seed."""
     concurrency: int = 512
@@ -404,6 +405,48 @@ def wrong_value(name: str, value: Any, hints: Mapping[str, Any]) -> str:
     if name in SHARES and not 0 <= value <= 1:
         return "from 0 to 1"
     return ""
+
+
+PRESETS = "wanderlust.presets"
+"""Entry points of presets: a `TrainConfig`, or a `PresetCommand`."""
+
+
+class PresetCommand(Protocol):
+    """A preset that is more than one run of `train`."""
+
+    def __call__(
+        self, policy: str | None, given: Mapping[str, Any], *, out: Path | None, workers: int | None, json: bool
+    ) -> None:
+        """`wander train --preset NAME`: make its runs, or go on with them, and print the outcome.
+
+        `given` are the fields of `TrainConfig` that were named as options. Raises UsageError for what it does not take.
+        """
+        ...
+
+
+def load_preset(name: str) -> TrainConfig | PresetCommand:
+    """Load a preset of an installed package by name.
+
+    Args:
+        name: As after `wander train --preset`.
+
+    Returns:
+        The configuration of its run; of a preset of several runs, the function behind its command.
+
+    Raises:
+        UsageError: when there is none of that name, with the nearest ones, or its package gives none.
+
+    Example:
+        >>> load_preset("wordle").algorithm
+        'cispo-turns'
+    """
+    points = plugins.declared(PRESETS)
+    if name not in points:
+        raise UsageError(f"there is no preset {name!r}; {nearest_names(name, [*points], kind='presets')}")
+    preset: TrainConfig | PresetCommand = plugins.load(points[name])
+    if not isinstance(preset, TrainConfig) and not callable(preset):
+        raise UsageError(f"{points[name].value} is no TrainConfig and no function, but a {type(preset).__name__}")
+    return preset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,6 @@ export interface Run extends RunInfo {
   stages: Stage[]
   fields: Field[]
   tokens: boolean
-  worlds: boolean
   command: string | null
   trained: Trained | null
 }

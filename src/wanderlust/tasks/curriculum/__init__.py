@@ -2,10 +2,18 @@
 
 from wanderlust.tasks.curriculum.uniform import (
     Curriculum,
+    NamedCurriculum,
     NoUsefulTasksWarning,
     SupportsCalibration,
     SupportsMetrics,
     TaskStream,
 )
 
-__all__ = ["Curriculum", "NoUsefulTasksWarning", "SupportsCalibration", "SupportsMetrics", "TaskStream"]
+__all__ = [
+    "Curriculum",
+    "NamedCurriculum",
+    "NoUsefulTasksWarning",
+    "SupportsCalibration",
+    "SupportsMetrics",
+    "TaskStream",
+]

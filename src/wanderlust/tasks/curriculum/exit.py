@@ -21,8 +21,15 @@ import msgspec
 
 from wanderlust.environment import Revision
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.uniform import NoUsefulTasksWarning, TaskPool, UniformCurriculum
-from wanderlust.tasks.revision import History, RevisedTurn, build_history, revision_task, rewind_task
+from wanderlust.tasks.curriculum.uniform import NamedCurriculum, NoUsefulTasksWarning, TaskPool, UniformCurriculum
+from wanderlust.tasks.revision import (
+    History,
+    RevisedTurn,
+    build_history,
+    resolve_revision,
+    revision_task,
+    rewind_task,
+)
 from wanderlust.types import Group, Message, Task
 
 INFO_KEY = "exit"
@@ -234,3 +241,11 @@ def _before(task: Task, made: Task) -> History:
     if begin < len(messages):  # an answer that is missing is empty
         turns.append(RevisedTurn(observation=tuple(messages[begin:]), answer=Message("assistant", "")))
     return tuple(replace(turn, depth=depth) for turn, depth in zip(turns, depths, strict=True))
+
+
+EXIT = NamedCurriculum(
+    make=lambda env, seed, settings: ExIt(
+        revision=resolve_revision(env), pool=TaskPool.of_environment(env), seed=seed, settings=settings
+    ),
+    settings=ExItOptions,
+)

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.uniform import ShuffledPasses, TaskPool
+from wanderlust.tasks.curriculum.uniform import NamedCurriculum, ShuffledPasses, TaskPool
 from wanderlust.types import Group, Task
 
 
@@ -103,3 +103,9 @@ class Ladder:
         """Go on from a saved state."""
         self.rung, self.recent, self.taken = state["rung"], [*state["recent"]], state["taken"]
         self.places = {int(rung): place for rung, place in state["places"].items()}
+
+
+LADDER = NamedCurriculum(
+    make=lambda env, seed, settings: Ladder(pool=TaskPool.of_environment(env), seed=seed, settings=settings),
+    settings=LadderOptions,
+)

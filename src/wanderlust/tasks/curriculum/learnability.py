@@ -10,8 +10,9 @@ from random import Random
 from statistics import fmean, pvariance
 from typing import Any, Protocol
 
+from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.uniform import NoUsefulTasksWarning, TaskPool
+from wanderlust.tasks.curriculum.uniform import Curriculum, NamedCurriculum, NoUsefulTasksWarning, TaskPool
 from wanderlust.types import Group, Task
 
 NEWEST_GROUP_WEIGHT = 0.5
@@ -229,3 +230,11 @@ def _draw(rng: Random, weights: dict[str, float], count: int) -> list[str]:
     """Weighted draws without replacement (Efraimidis & Spirakis 2006)."""
     keys = {id: log(1 - rng.random()) / weight for id, weight in weights.items() if weight > 0}
     return sorted(keys, key=lambda id: keys[id], reverse=True)[:count]
+
+
+def _by_utility(env: Environment, seed: int, settings: TaskUtility) -> Curriculum:
+    return UtilityCurriculum(pool=TaskPool.of_environment(env), seed=seed, settings=settings)
+
+
+BAND = NamedCurriculum(make=_by_utility, settings=PassRateBand)
+LEARNABILITY = NamedCurriculum(make=_by_utility, settings=Learnability)

@@ -13,8 +13,10 @@ from random import Random
 from statistics import fmean
 from typing import Any, Protocol, runtime_checkable
 
+from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.uniform import TaskPool, UniformCurriculum
+from wanderlust.tasks.curriculum.uniform import Curriculum, NamedCurriculum, TaskPool, UniformCurriculum
+from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Group, Task
 
 MADE_KEY = "made"
@@ -180,3 +182,17 @@ class SelfMade:
         self.buffer = {one["made"]["function"]: BufferedTask(**one) for one in state["buffer"]}
         self.taken, self.proposed, self.recent = state["taken"], state["proposed"], list(state["recent"])
         self._own.restore(state["own"])
+
+
+def _self_made(env: Environment, seed: int, settings: SelfMadeOptions) -> Curriculum:
+    maker = env.unwrapped
+    if not isinstance(maker, MakesTasks):
+        raise UsageError(
+            f"{type(maker).__name__} makes no tasks for a curriculum: that takes `proposal_task` and "
+            "`practice_task`, as in the environment self-made"
+        )
+    pool = TaskPool.of(task for task in iter_tasks(env, "train") if MADE_KEY in task.info)
+    return SelfMade(env=maker, pool=pool, seed=seed, settings=settings)
+
+
+SELF_MADE = NamedCurriculum(make=_self_made, settings=SelfMadeOptions)

@@ -11,8 +11,9 @@ from itertools import islice
 from random import Random
 from typing import Any, Protocol, Self, runtime_checkable
 
+from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.types import Group, Task
 
 
@@ -58,6 +59,16 @@ class NoUsefulTasksWarning(UserWarning):
     """As far as a curriculum knows, all its tasks are too hard or too easy."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedCurriculum:
+    """What an entry point of the group `wanderlust.curricula` gives: `--curriculum NAME,setting=value` makes it."""
+
+    make: Callable[[Environment, int, Any], Curriculum]
+    """Takes the environment, the run's seed, and the settings; raises UsageError for what it does not suit."""
+    settings: type[Any] | None = None
+    """A dataclass whose fields all have defaults. None: it has no settings, and `make` gets None."""
+
+
 @dataclass(slots=True)
 class ShuffledPasses:
     """The same tasks again and again, each pass shuffled by a key of its own."""
@@ -93,6 +104,11 @@ class TaskPool:
             raise UsageError(f"a curriculum cannot choose among these tasks: {fault}")
         by_id = {task.id: task for task in listed}
         return cls(tuple(by_id.values()), by_id)
+
+    @classmethod
+    def of_environment(cls, env: Environment) -> Self:
+        """Those of its split `train`."""
+        return cls.of(iter_tasks(env, "train"))
 
     def passes(self, key: str) -> ShuffledPasses:
         """All of them, again and again."""
@@ -147,6 +163,14 @@ class UniformCurriculum:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a saved position."""
         self.taken = state["taken"]
+
+
+def _uniform(env: Environment, seed: int, kinds: StratifiedOptions | None) -> Curriculum:
+    return UniformCurriculum(pool=TaskPool.of_environment(env), seed=seed, kinds=kinds)
+
+
+UNIFORM = NamedCurriculum(make=_uniform)
+STRATIFIED = NamedCurriculum(make=_uniform, settings=StratifiedOptions)
 
 
 @dataclass(slots=True)

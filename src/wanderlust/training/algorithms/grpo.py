@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from wanderlust.tasks.curriculum.exit import INFO_KEY, REVISED_KEY
 from wanderlust.training import losses
 from wanderlust.training.advantages import Advantage, raw_reward, standardized
 from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat, tokens_per_turn
@@ -72,26 +71,6 @@ class GroupRelative:
     def paid(self, group: Group, trajectory: Trajectory, reward: float) -> float:
         """What a rollout is compared by: its reward, less the penalty for its length."""
         return reward + (self.overlong.penalty(trajectory) if self.overlong is not None else 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Improvement(GroupRelative):
-    """Pays a revision for what it adds: max(0, (R - before) / (best - before)) (ExIt, arXiv 2509.04575, appendix A).
-
-    `before` is the reward of the answer that is revised, `best` the highest reward of the run so far. Groups that
-    revise nothing, or are asked for another answer rather than a better one, are paid R.
-    """
-
-    loss: PolicyLoss = losses.GRPO_LOSS
-
-    def paid(self, group: Group, trajectory: Trajectory, reward: float) -> float:
-        """The share of what there was to add."""
-        reward = GroupRelative.paid(self, group, trajectory, reward)
-        revised = group.task.info.get(INFO_KEY, {}).get(REVISED_KEY)
-        if revised is None:
-            return reward
-        before, best = revised
-        return max(0.0, reward - before) / (best - before) if best - before > MIN_REWARD_RANGE else 0.0
 
 
 def has_signal(group: Group) -> bool:

@@ -13,8 +13,9 @@ from wanderlust.training.advantages import leave_one_out, mean_baseline, raw_rew
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.diversity import DiversityBonus
 from wanderlust.training.algorithms.dpo import Preference
-from wanderlust.training.algorithms.grpo import GroupRelative, Improvement, OverlongPenalty
+from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
 from wanderlust.training.algorithms.imitation import BestOfNImitation, Distillation, TeacherImitation
+from wanderlust.training.algorithms.improvement import Improvement
 from wanderlust.training.algorithms.per_turn import PerTurn
 from wanderlust.training.algorithms.ppo import PPO
 from wanderlust.training.algorithms.prefix_tree import PrefixTree

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
 from wanderlust.environment import Episode
 from wanderlust.errors import UsageError, one_line
@@ -14,7 +14,6 @@ from wanderlust.types import Policy, Rollout, Score, Trajectory
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
-from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.verification.online import TurnGate, apply_turn_verdict
 from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
 from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, Verdict, read_verdict
@@ -24,6 +23,29 @@ from wanderlust.worlds.wrap.world_environment import WorldEnvironment, log_of
 
 LAST_TURN_VERIFIED = "finished"
 """The reason why a world stopped when its last turn was verified and not rejected."""
+
+
+class ScenarioGrader(Protocol):
+    """Grades logs of one scenario by more than its oracle, such as facts that texts must state."""
+
+    def verdict(self, log: Sequence[LogEntry], *, compat: Compat = "strict") -> Verdict:
+        """The verdict on a log."""
+        ...
+
+    async def judged_verdict(
+        self, log: Sequence[LogEntry], judge: Policy | WorldJudge, *, compat: Compat = "strict"
+    ) -> Verdict:
+        """The verdict of the grader and a judge: both must accept. Raises PolicyFailure when the judge fails."""
+        ...
+
+
+@runtime_checkable
+class GradesScenarios(Protocol):
+    """An environment whose scenarios have graders."""
+
+    def grader_of(self, scenario: Scenario, window: TimeWindow | None) -> ScenarioGrader:
+        """The grader of a scenario; `window` bounds how far timed acts may be off."""
+        ...
 
 
 class VerifiedWorldEnvironment(WorldEnvironment):
@@ -104,7 +126,7 @@ class OracleRubric:
     action, from the start. Notes have the verdict's text.
 
     A verdict in the rollout's state (`VerifiedWorldEnvironment`) is taken as it is; otherwise the log is verified here,
-    by the facts where the scenario has some: then both they and the judge must accept.
+    by the environment's grader where it has one (`GradesScenarios`): then both it and the judge must accept.
     """
 
     def __init__(
@@ -119,7 +141,7 @@ class OracleRubric:
         """`env` knows the scenarios. `weights` by part: `{"accepted": 1, "done": 0.2}` shapes a reward for training."""
         self.env, self.compat, self.window, self.weights = env, compat, window, dict(weights)
         self.judge = resolve_world_judge(judge)
-        self._verifiers: dict[str, tuple[Scenario, Oracle | FactGrader]] = {}
+        self._verifiers: dict[str, tuple[Scenario, Oracle | ScenarioGrader]] = {}
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """The score of a seat; all seats of a team share it. Raises UsageError for a rollout without a log."""
@@ -143,10 +165,10 @@ class OracleRubric:
             return read_verdict(left)
         log, scenario = log_of(rollout), self.env.scenario(rollout.task)
         if self._verifiers.get(scenario.id, (None,))[0] is not scenario:
-            made = FactGrader if "facts" in scenario.info else Oracle.of
-            self._verifiers[scenario.id] = scenario, made(scenario, self.window)
+            make = self.env.grader_of if isinstance(self.env, GradesScenarios) else Oracle.of
+            self._verifiers[scenario.id] = scenario, make(scenario, self.window)
         verifier = self._verifiers[scenario.id][1]
-        if isinstance(verifier, FactGrader):
+        if not isinstance(verifier, Oracle):
             if self.judge is None:
                 return verifier.verdict(log, compat=self.compat)
             return await verifier.judged_verdict(log, self.judge, compat=self.compat)

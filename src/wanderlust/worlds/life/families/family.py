@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from random import Random
 from types import ModuleType
@@ -21,6 +20,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
+from wanderlust.plugins import declared
 from wanderlust.tasks.registry import resolve_object
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.scenario import Scenario, capture
@@ -170,7 +170,7 @@ def all_families() -> Mapping[str, Family]:
     """
     modules = [import_module(one.name) for one in iter_modules(families.__path__, f"{families.__name__}.")]
     found = [one for module in modules for one in families_of(module)]
-    for point in sorted(entry_points(group=FAMILY_ENTRY_POINTS), key=lambda point: point.name):
+    for point in declared(FAMILY_ENTRY_POINTS).values():
         try:
             found += families_at(point.value)
         except UsageError as error:
@@ -221,11 +221,9 @@ def find_apps(named: OwnApps | type[App] | str) -> OwnApps:
     """
     found: object = named
     if isinstance(named, str):
-        points = {point.name: point.value for point in entry_points(group=APP_ENTRY_POINTS)}
+        points = {name: point.value for name, point in declared(APP_ENTRY_POINTS).items()}
         if named not in points and ":" not in named:
-            raise UsageError(
-                f"there is no app {named!r}: {', '.join(sorted(points)) or 'none is installed'}; or file.py:Name"
-            )
+            raise UsageError(f"there is no app {named!r}: {', '.join(points) or 'none is installed'}; or file.py:Name")
         found = resolve_object(points.get(named, named))
     if isinstance(found, type) and issubclass(found, App):
         kind = found

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from importlib.metadata import entry_points
 from itertools import islice, pairwise, product
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError, one_line
+from wanderlust.plugins import declared
 from wanderlust.tasks.registry import resolve_object
 from wanderlust.worlds.life.universes.text_templates import Split, word_list, word_pairs
 
@@ -128,11 +128,11 @@ def find_persona(name: str) -> Persona:
 
     Raises UsageError when there is none.
     """
-    points = {point.name: point.value for point in entry_points(group=PERSONA_ENTRY_POINTS)}
+    points = {name: point.value for name, point in declared(PERSONA_ENTRY_POINTS).items()}
     if name not in points and _LOCALE.fullmatch(name):
         return locale_persona(name)
     if (target := points.get(name, name)) == name and ":" not in name:
-        known = ", ".join(sorted(points)) or "none is installed"
+        known = ", ".join(points) or "none is installed"
         raise UsageError(f"there is no persona {name!r}: {known}; or file.py:NAME, or a locale such as de_DE")
     found = resolve_object(target)
     if not isinstance(found, Persona):
