@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import set_library_environment, stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
@@ -15,14 +18,17 @@ from wanderlust.data.ablation import RecipeComparison, ablate_data, compare_teac
 from wanderlust.data.build import DATA_FOLDER, build_data
 from wanderlust.data.card import CARD_PAGE, Card
 from wanderlust.data.plan import read_plan
-from wanderlust.errors import UsageError, nearest_names
+from wanderlust.runner.progress import Progress
 from wanderlust.runner.terminal import Table
+
+data = nested("data", "Make training data from any environment by a plan, and find out which recipe teaches most.")
+PlanFile = Annotated[Path, Parameter(help="The plan, a .toml file.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataOptions:
-    """Options of the verbs."""
+    """Where the work is done, and how much at once."""
 
     out: Path | None = None
     """Folder that is written. Default: data/NAME after the plan, with -ablation or -teachers. The same command goes on
@@ -30,44 +36,63 @@ class DataOptions:
     concurrency: PositiveInt = 64
     """Answers at once; the result does not depend on it."""
 
+    def folder(self, default: str) -> Path:
+        """The folder that is written."""
+        return self.out or DATA_FOLDER / default
+
 
 DEFAULT_DATA_OPTIONS = DataOptions()
-VERBS = {"build": "", "ablate": "-ablation", "teachers": "-teachers"}
 
 
-def data_command(
-    verb: str, plan: Path, /, *, options: DataOptions = DEFAULT_DATA_OPTIONS, json: JsonFlag = False
-) -> int:
-    """Make training data from any environment by a plan, and find out which recipe teaches most.
+@data.command
+def build(plan: PlanFile, /, *, options: DataOptions = DEFAULT_DATA_OPTIONS, json: JsonFlag = False) -> int:
+    """Make training data: sft.jsonl, dpo.jsonl, rl.jsonl and a card.
 
-    `data build PLAN.toml` reads and mixes the sources, filters, removes duplicates and held-out questions, asks the
-    teachers, filters their answers, and writes sft.jsonl, dpo.jsonl, rl.jsonl and a card. `data ablate PLAN.toml`
-    trains small students on variants of the plan, at equal cost, and ranks the recipes. `data teachers PLAN.toml` ranks
-    the teachers in the same way.
-
-    The exit code is 1 when rollouts failed to the end; they are in no row.
+    Reads and mixes the sources, filters, removes duplicates and held-out questions, asks the teachers, and filters
+    their answers. The exit code is 1 when rollouts failed to the end; they are in no row.
     """
-    if verb not in VERBS:
-        raise UsageError(f"no verb {verb!r} of wander data; {nearest_names(verb, [*VERBS], kind='verbs')}")
     read = read_plan(plan)
-    folder = options.out or DATA_FOLDER / f"{read.name}{VERBS[verb]}"
+    folder = options.folder(read.name)
+    with _going_on_in(folder) as progress:
+        card = build_data(read, folder, concurrency=options.concurrency, progress=progress)
+    _show(card.as_dict(), card_table(card), _card_lines(card), json=json)
+    return int(any(one.failed for one in card.teachers))
+
+
+@data.command
+def ablate(plan: PlanFile, /, *, options: DataOptions = DEFAULT_DATA_OPTIONS, json: JsonFlag = False) -> None:
+    """Rank recipes: train small students on variants of the plan, at equal cost."""
+    _compare(ablate_data, plan, "-ablation", options=options, json=json)
+
+
+@data.command
+def teachers(plan: PlanFile, /, *, options: DataOptions = DEFAULT_DATA_OPTIONS, json: JsonFlag = False) -> None:
+    """Rank the plan's teachers: train small students on each teacher's answers alone, at equal cost."""
+    _compare(compare_teachers, plan, "-teachers", options=options, json=json)
+
+
+def _compare(
+    compare: Callable[..., RecipeComparison], plan: Path, suffix: str, *, options: DataOptions, json: bool
+) -> None:
+    read = read_plan(plan)
+    folder = options.folder(f"{read.name}{suffix}")
+    with _going_on_in(folder) as progress:
+        report = compare(read, folder, concurrency=options.concurrency, progress=progress)
+    _show(report.as_dict(), comparison_table(report), report.findings, json=json)
+
+
+def _going_on_in(folder: Path) -> AbstractContextManager[Progress]:
     set_library_environment(one_thread=True)
-    with stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there") as progress:
-        if verb == "build":
-            card = build_data(read, folder, concurrency=options.concurrency, progress=progress)
-            body: dict[str, Any] = card.as_dict()
-            table, lines, code = card_table(card), _card_lines(card), int(any(one.failed for one in card.teachers))
-        else:
-            compare = ablate_data if verb == "ablate" else compare_teachers
-            report = compare(read, folder, concurrency=options.concurrency, progress=progress)
-            body, table, lines, code = report.as_dict(), comparison_table(report), report.findings, 0
+    return stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there")
+
+
+def _show(body: dict[str, Any], table: Table, lines: Sequence[str], *, json: bool) -> None:
     if json:
         print_json(body)
     else:
         print_result(table, *lines)
     for line in body.get("notes", ()):
         print_note(line)
-    return code
 
 
 def card_table(card: Card) -> Table:

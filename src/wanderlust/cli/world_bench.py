@@ -2,37 +2,69 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.world_options import WorldCommand
+from wanderlust.cli.world_options import (
+    DEFAULT_MODEL_OPTIONS,
+    DEFAULT_PRICES,
+    PlayerName,
+    PriceOptions,
+    WorldModelOptions,
+)
 from wanderlust.errors import UsageError
 from wanderlust.recipes.world_benchmark import PAGE_FILE, run_world_benchmark
 from wanderlust.store.run_folder import shell_command
 
+OutFolder = Annotated[Path, Parameter(help="Folder of the rollouts and the report; the same command goes on in it.")]
+FurtherPlayers = Annotated[tuple[str, ...], Parameter(help="A further player as NAME=POLICY; may be given again.")]
 
-def bench_command(command: WorldCommand) -> int:
-    """Play, and print the report. The exit code is 1 where rollouts failed."""
-    options = command.options
-    if options.out is None:
-        raise UsageError("wander world bench needs --out FOLDER, which keeps the rollouts and goes on where it stopped")
-    env = command.arguments[0] if command.arguments else "life"
-    players = dict(_named(one) for one in options.player)
-    words = [env, "--policy", options.policy, "--samples", str(options.samples), "--out", str(options.out)]
-    words += [word for one in options.player for word in ("--player", one)]
+
+def bench_command(
+    env: str = "life",
+    /,
+    *,
+    policy: PlayerName = "oracle",
+    out: OutFolder,
+    samples: PositiveInt = 3,
+    player: FurtherPlayers = (),
+    model_options: WorldModelOptions = DEFAULT_MODEL_OPTIONS,
+    prices: PriceOptions = DEFAULT_PRICES,
+    json: JsonFlag = False,
+) -> int:
+    """Play all tasks of eval several times: figures by capability, beside the environment's players.
+
+    The exit code is 1 where rollouts failed.
+
+    Parameters
+    ----------
+    env:
+        An environment of generated scenarios, as in life,levels=2.
+    samples:
+        Runs of every task.
+    """
+    players = dict(_named(one) for one in player)
+    words = [env, "--policy", policy, "--samples", str(samples), "--out", str(out)]
+    words += [word for one in player for word in ("--player", one)]
     resume = f"stopped; finished work is saved; resume with: {shell_command('world', 'bench', *words)}"
     with stoppable(lambda: resume) as progress:
         result = run_world_benchmark(
             env,
-            options.policy,
-            out=options.out,
-            samples=options.samples,
-            options=command.model_options.policy_options(),
-            prices=command.budget_options.prices(),
+            policy,
+            out=out,
+            samples=samples,
+            options=model_options.policy_options(),
+            prices=prices.prices(),
             players=players,
             announce=lambda expected: print_note(str(expected)),
             progress=progress,
         )
-    if command.json:
+    if json:
         print_json(result.as_dict())
     else:
         *tables, last = result.tables()
@@ -40,7 +72,7 @@ def bench_command(command: WorldCommand) -> int:
             print_result(table)
         for remark in result.calibration.remarks.values():
             print_note(remark)
-        print_result(last, f"The report is {options.out / PAGE_FILE}.")
+        print_result(last, f"The report is {out / PAGE_FILE}.")
     return 1 if result.report.incomplete else 0
 
 

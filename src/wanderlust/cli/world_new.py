@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from wanderlust.cli.new_package import module_of_package, write_package
-from wanderlust.errors import UsageError
+from wanderlust.cli.options import JsonFlag
 from wanderlust.store.run_folder import shell_command
-
-if TYPE_CHECKING:
-    from wanderlust.cli.world_options import WorldCommand
 
 PYPROJECT = """\
 [build-system]
@@ -175,11 +172,8 @@ KINDS: Mapping[str, tuple[str, str, str, str]] = {
 """By kind: the group of its entry point, what the point names, the code, and its test."""
 
 
-def new_world_command(command: WorldCommand) -> int:
-    """Write the folder. Raises UsageError for another kind, for what is no name, and where the folder exists."""
-    kind, name = command.arguments
-    if kind not in KINDS:
-        raise UsageError(f"wander world new makes no {kind!r}: one of {', '.join(KINDS)}")
+def new_world_command(kind: Literal["family", "app", "persona"], name: str, /, *, json: JsonFlag = False) -> None:
+    """Write a folder that works, with a family, an app or a persona of your own, and its test."""
     module, folder = module_of_package(name), Path(name)
     group, target, code, test = KINDS[kind]
     project = module.replace("_", "-")
@@ -193,5 +187,4 @@ def new_world_command(command: WorldCommand) -> int:
         shell_command("eval", f"life,{setting}", "--policy", "oracle", "-n", "6"),
         f"pytest {folder}",
     ]
-    write_package(folder, texts, steps, json=command.json)
-    return 0
+    write_package(folder, texts, steps, json=json)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import json as json_format
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
+from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.cli.world_options import (
-    WorldCommand,
     format_duration,
     load_rollout_and_scenario,
     resolve_scenario,
+    rollout_number,
 )
 from wanderlust.errors import UsageError, one_line
 from wanderlust.runner.terminal import Table, plain
@@ -109,28 +111,35 @@ def _render_value(value: Any) -> str:
     if value is None:
         return ""
     plain = msgspec.to_builtins(value, str_keys=True, builtin_types=())
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    return plain if isinstance(plain, str) else json_format.dumps(plain, ensure_ascii=False)
 
 
-def show_world(command: WorldCommand) -> int:
-    if Path(command.first_argument).is_dir() or Path(command.first_argument).name == STORE_FILE:
-        return print_outcome(load_rollout_and_scenario(command.first_argument, command.rollout_number())[0], command)
-    if len(command.arguments) > 1:
-        raise UsageError(f"{command.first_argument} is no run: there is no rollout {command.arguments[1]!r} to show")
-    scenario = resolve_scenario(command.first_argument).scenario
-    if command.json:
-        print_json({"id": scenario.id, "info": scenario.info, "events": [*map(repr, scenario.events)]})
-        return 0
-    print_result(render_events(scenario), *describe_scenario(scenario))
+def show_world(
+    scenario: Annotated[str, Parameter(name="SCENARIO", help="A scenario, or the folder of a run.")],
+    number: Annotated[str | None, Parameter(help="The number of a rollout of that run.")] = None,
+    /,
+    *,
+    json: JsonFlag = False,
+) -> int:
+    """Show the events of a scenario, or what happened in a rollout."""
+    if Path(scenario).is_dir() or Path(scenario).name == STORE_FILE:
+        return print_outcome(load_rollout_and_scenario(scenario, rollout_number(scenario, number))[0], json=json)
+    if number is not None:
+        raise UsageError(f"{scenario} is no run: there is no rollout {number!r} to show")
+    shown = resolve_scenario(scenario).scenario
+    if json:
+        print_json({"id": shown.id, "info": shown.info, "events": [*map(repr, shown.events)]})
+    else:
+        print_result(render_events(shown), *describe_scenario(shown))
     return 0
 
 
-def print_outcome(rollout: Rollout, command: WorldCommand) -> int:
+def print_outcome(rollout: Rollout, *, json: bool) -> int:
     log = log_of(rollout)
     score = next((one.score for one in rollout.trajectories), None)
     reward = None if score is None else score.reward
     verdict = "" if score is None else str(score.notes.get("verdict", ""))
-    if command.json:
+    if json:
         lines = [{"time": one.time, "by": one.by, "app": one.app, "action": one.action} for one in log]
         body = {"task": rollout.task.id, "stop": rollout.stop_reason, "error": rollout.error, "reward": reward}
         print_json({**body, "verdict": verdict, "digest": rollout.state.get("digest"), "log": lines})

@@ -1,0 +1,8 @@
+"""The command `wander inbox`, as its package declares it."""
+
+from wanderlust.cli.commands import Command
+
+INBOX = Command(
+    target="wanderlust.cli.inbox_command:inbox",
+    help="Import your own mail for the mail agent; write questions about it.",
+)

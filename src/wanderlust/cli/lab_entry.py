@@ -1,0 +1,8 @@
+"""The command `wander lab`, as its package declares it."""
+
+from wanderlust.cli.commands import Command
+
+LAB = Command(
+    target="wanderlust.cli.lab:lab_command",
+    help="Watch a published reward hack happen: a flawed reward, a small model, the monitors.",
+)
