@@ -2,97 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
 
 from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import set_library_environment, stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.data.ablation import RecipeComparison, ablate_data, compare_teachers
 from wanderlust.data.build import DATA_FOLDER, build_data
 from wanderlust.data.card import CARD_PAGE, Card
 from wanderlust.data.plan import read_plan
-from wanderlust.runner.progress import Progress
 from wanderlust.runner.terminal import Table
 
 data = nested("data", "Make training data from any environment by a plan, and find out which recipe teaches most.")
+Made = TypeVar("Made", Card, RecipeComparison)
 PlanFile = Annotated[Path, Parameter(help="The plan, a .toml file.")]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataOptions:
-    """Where the work is done, and how much at once."""
-
-    out: Path | None = None
-    """Folder that is written. Default: data/NAME after the plan, with -ablation or -teachers. The same command goes on
-    in it where it was stopped."""
-    concurrency: PositiveInt = 64
-    """Answers at once; the result does not depend on it."""
-
-    def folder(self, default: str) -> Path:
-        """The folder that is written."""
-        return self.out or DATA_FOLDER / default
-
-
-DEFAULT_DATA_OPTIONS = DataOptions()
+DataFolder = Annotated[
+    Path | None,
+    Parameter(help="Folder that is written, and gone on in. Default: data/NAME after the plan, with what is compared."),
+]
+Concurrency = Annotated[PositiveInt, Parameter(help="Answers at once; the result does not depend on it.")]
 
 
 @data.command
-def build(plan: PlanFile, /, *, options: DataOptions = DEFAULT_DATA_OPTIONS, json: JsonFlag = False) -> int:
+def build(plan: PlanFile, /, *, out: DataFolder = None, concurrency: Concurrency = 64, json: JsonFlag = False) -> int:
     """Make training data: sft.jsonl, dpo.jsonl, rl.jsonl and a card.
 
     Reads and mixes the sources, filters, removes duplicates and held-out questions, asks the teachers, and filters
     their answers. The exit code is 1 when rollouts failed to the end; they are in no row.
     """
-    read = read_plan(plan)
-    folder = options.folder(read.name)
-    with _going_on_in(folder) as progress:
-        card = build_data(read, folder, concurrency=options.concurrency, progress=progress)
-    _show(card.as_dict(), card_table(card), _card_lines(card), json=json)
+    card = _by_plan(build_data, plan, out, suffix="", concurrency=concurrency)
+    show_result(card.as_dict(), *_card_lines(card), table=card_table(card), json=json)
+    for line in card.notes:
+        print_note(line)
     return int(any(one.failed for one in card.teachers))
 
 
 @data.command
-def ablate(plan: PlanFile, /, *, options: DataOptions = DEFAULT_DATA_OPTIONS, json: JsonFlag = False) -> None:
+def ablate(plan: PlanFile, /, *, out: DataFolder = None, concurrency: Concurrency = 64, json: JsonFlag = False) -> None:
     """Rank recipes: train small students on variants of the plan, at equal cost."""
-    _compare(ablate_data, plan, "-ablation", options=options, json=json)
+    report = _by_plan(ablate_data, plan, out, suffix="-ablation", concurrency=concurrency)
+    show_result(report.as_dict(), *report.findings, table=comparison_table(report), json=json)
 
 
 @data.command
-def teachers(plan: PlanFile, /, *, options: DataOptions = DEFAULT_DATA_OPTIONS, json: JsonFlag = False) -> None:
-    """Rank the plan's teachers: train small students on each teacher's answers alone, at equal cost."""
-    _compare(compare_teachers, plan, "-teachers", options=options, json=json)
-
-
-def _compare(
-    compare: Callable[..., RecipeComparison], plan: Path, suffix: str, *, options: DataOptions, json: bool
+def teachers(
+    plan: PlanFile, /, *, out: DataFolder = None, concurrency: Concurrency = 64, json: JsonFlag = False
 ) -> None:
+    """Rank the plan's teachers: train small students on each teacher's answers alone, at equal cost."""
+    report = _by_plan(compare_teachers, plan, out, suffix="-teachers", concurrency=concurrency)
+    show_result(report.as_dict(), *report.findings, table=comparison_table(report), json=json)
+
+
+def _by_plan(work: Callable[..., Made], plan: Path, out: Path | None, *, suffix: str, concurrency: int) -> Made:
+    """What `work` makes by a plan."""
     read = read_plan(plan)
-    folder = options.folder(f"{read.name}{suffix}")
-    with _going_on_in(folder) as progress:
-        report = compare(read, folder, concurrency=options.concurrency, progress=progress)
-    _show(report.as_dict(), comparison_table(report), report.findings, json=json)
-
-
-def _going_on_in(folder: Path) -> AbstractContextManager[Progress]:
+    folder = out or DATA_FOLDER / f"{read.name}{suffix}"
     set_library_environment(one_thread=True)
-    return stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there")
-
-
-def _show(body: dict[str, Any], table: Table, lines: Sequence[str], *, json: bool) -> None:
-    if json:
-        print_json(body)
-    else:
-        print_result(table, *lines)
-    for line in body.get("notes", ()):
-        print_note(line)
+    with stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there") as progress:
+        return work(read, folder, concurrency=concurrency, progress=progress)
 
 
 def card_table(card: Card) -> Table:

@@ -16,7 +16,15 @@ from wanderlust.cli.eval_options import (
     resolve_roles,
 )
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import KEY_SUGGESTION, AnswerOptions, EnvironmentName, JsonFlag, PolicyName, refuse_existing
+from wanderlust.cli.options import (
+    DEFAULT_ANSWER_OPTIONS,
+    KEY_SUGGESTION,
+    AnswerOptions,
+    EnvironmentName,
+    JsonFlag,
+    PolicyName,
+    refuse_existing,
+)
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.evals.aggregation import estimate_table
@@ -29,14 +37,8 @@ from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import format_eval_command
 from wanderlust.tasks.registry import environment_name, resolve_environment
 
-(
-    DEFAULT_ANSWER_OPTIONS,
-    DEFAULT_TASK_OPTIONS,
-    DEFAULT_WORKER_OPTIONS,
-    DEFAULT_REPORT_OPTIONS,
-    DEFAULT_AGGREGATION_OPTIONS,
-    DEFAULT_FOLDER_OPTIONS,
-) = AnswerOptions(), TaskOptions(), WorkerOptions(), ReportOptions(), AggregationOptions(), FolderOptions()
+DEFAULT_TASK_OPTIONS, DEFAULT_WORKER_OPTIONS, DEFAULT_REPORT_OPTIONS = TaskOptions(), WorkerOptions(), ReportOptions()
+DEFAULT_AGGREGATION_OPTIONS, DEFAULT_FOLDER_OPTIONS = AggregationOptions(), FolderOptions()
 STOPPED_MESSAGE = "stopped; nothing was saved (no --out)"
 
 

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError, one_line
 from wanderlust.hub.add import add
 from wanderlust.hub.entry import HubEntry, Index, Listing
@@ -35,7 +35,17 @@ SigningKey = Annotated[
 ]
 Owner = Annotated[str | None, Parameter(help="Fingerprint that the key of the hub's owner must have, SHA256:...")]
 Reason = Annotated[str, Parameter(help="One line that readers see.")]
-NAME_AND_VERSION = Parameter(name="NAME", help="Name of the environment; NAME==VERSION where it is not the newest.")
+AnyVersion = Annotated[str, Parameter(help="Name of the environment; NAME==VERSION where it is not the newest.")]
+Title = Annotated[str, Parameter(help="Title of the hub.")]
+MaxFound = Annotated[PositiveInt, Parameter(help="Most environments that are listed.")]
+TrainingRuns = Annotated[tuple[Path, ...], Parameter(help="Training runs whose tasks are compared with those of RUNS.")]
+Yes = Annotated[bool, Parameter(help="Give what the package asks for without a question.")]
+Dependencies = Annotated[bool, Parameter(help="Let pip fetch, as wheels alone, what the package needs and is missing.")]
+Unsandboxed = Annotated[bool, Parameter(help="Let it run without a sandbox where there is none, with a warning.")]
+ExportForm = Annotated[Form, Parameter(help="A package for PyPI, or the source of an image for OpenEnv.")]
+Cards = Annotated[Path | None, Parameter(help="Folder of stored cards; those that are not current are made anew.")]
+StoredOnly = Annotated[bool, Parameter(help="Leave out environments without a current card.")]
+PagesFolder = Annotated[Path | None, Parameter(help="Folder of the pages. Default: that of the hub.")]
 
 hub = nested(
     "hub",
@@ -61,16 +71,9 @@ def _hub_work() -> Iterator[OnProgress]:
         yield report
 
 
-def _show(body: dict[str, Any], *lines: str, table: Table | None = None, json: bool) -> None:
-    if json:
-        print_json(body)
-    else:
-        print_result(table, *lines)
-
-
 def _show_change(index: Index, what: str, *, json: bool) -> None:
     body = {"title": index.title, "records": index.records, "head": index.head, "owner": index.owner.fingerprint}
-    _show(body, f"{what}; the log has {index.records:,} records", json=json)
+    show_result(body, f"{what}; the log has {index.records:,} records", json=json)
 
 
 def _record(hub: Hub, listing: Listing) -> dict[str, Any]:
@@ -79,14 +82,7 @@ def _record(hub: Hub, listing: Listing) -> dict[str, Any]:
 
 
 @hub.command(name="init")
-def init_command(
-    place: HubPlace,
-    /,
-    *,
-    key: SigningKey,
-    title: Annotated[str, Parameter(help="Its title.")] = "",
-    json: JsonFlag = False,
-) -> None:
+def init_command(place: HubPlace, /, *, key: SigningKey, title: Title = "", json: JsonFlag = False) -> None:
     """Create a hub. The key is its owner's."""
     with _hub_work():
         index = create_hub(place, key=key.expanduser(), title=title)
@@ -107,7 +103,7 @@ def publish_command(place: HubPlace, package: str, /, *, key: SigningKey, json: 
     with _hub_work() as report:
         entry = publish(package, hub=place, key=key.expanduser(), on_progress=report)
     line = f"{entry.name} {entry.version} is published in {place}; probe: {entry.verdict}"
-    _show(asdict(entry), line, json=json)
+    show_result(asdict(entry), line, json=json)
 
 
 @hub.command(name="yank")
@@ -140,17 +136,12 @@ def revoke_command(
 
 @hub.command
 def search(
-    place: HubOrSource,
-    /,
-    *words: str,
-    owner: Owner = None,
-    limit: Annotated[PositiveInt, Parameter(help="Most environments that are listed.")] = MAX_FOUND,
-    json: JsonFlag = False,
+    place: HubOrSource, /, *words: str, owner: Owner = None, limit: MaxFound = MAX_FOUND, json: JsonFlag = False
 ) -> int:
     """List environments whose name or summary has all words."""
-    if (foreign := foreign_source(place)) is not None:
-        return _search_foreign(foreign[0], " ".join(words).lower().split(), limit=limit, json=json)
     with _hub_work():
+        if (foreign := foreign_source(place)) is not None:
+            return _search_foreign(foreign[0], " ".join(words).lower().split(), limit=limit, json=json)
         opened = Hub.open(place, owner=owner)
         found = opened.search(" ".join(words), limit=limit)
     table = Table("environment", "version", "oracle", "chance", "probe", "summary")
@@ -160,7 +151,7 @@ def search(
         table.add_row(entry.name, entry.version, *figures, one_line(entry.summary, 60))
     body = {"title": opened.index.title, "environments": [_record(opened, one) for one in found]}
     line = f"{len(found):,} of {len(opened.newest()):,} environments"
-    _show(body, line, table=table if found else None, json=json)
+    show_result(body, line, table=table if found else None, json=json)
     return 0 if found else 1
 
 
@@ -173,7 +164,7 @@ def _search_foreign(source: ForeignSource, words: list[str], *, limit: int, json
         table.add_row(one.name, one_line(one.summary, 80))
     body = {"title": str(source), "environments": [asdict(one) for one in found[:limit]]}
     line = f"{len(found):,} of {len(names):,} environments"
-    _show(body, line, table=table if found else None, json=json)
+    show_result(body, line, table=table if found else None, json=json)
     return 0 if found else 1
 
 
@@ -183,20 +174,14 @@ def _figure(value: float | None) -> str:
 
 @hub.command
 def info(
-    place: HubOrSource,
-    name: str | None = None,
-    version: str | None = None,
-    /,
-    *,
-    owner: Owner = None,
-    json: JsonFlag = False,
+    place: HubOrSource, name: str = "", version: str | None = None, /, *, owner: Owner = None, json: JsonFlag = False
 ) -> None:
     """Show an environment's card; without a name, the hub's keys."""
-    if (foreign := foreign_source(place)) is not None:
-        return _info_foreign(foreign[0], foreign[1] or name or "", json=json)
     with _hub_work():
+        if (foreign := foreign_source(place)) is not None:
+            return _info_foreign(foreign[0], foreign[1] or name, json=json)
         opened = Hub.open(place, owner=owner)
-        if name is None:
+        if not name:
             return _hub_info(opened, json=json)
         details = opened.info(name, version)
         rankings = opened.rankings(details.listing.entry.name, details.listing.entry.version)
@@ -221,7 +206,7 @@ def info(
         policy, reward, *_ = ranking_cells(rankings[0])
         rows["best ranked run"] = f"{policy}: {reward}, of {len(rankings)} runs"
     body = {**_record(opened, details.listing), "versions": details.versions, "card": details.card}
-    _show({**body, "rankings": [asdict(one) for one in rankings]}, table=_rows(rows), json=json)
+    show_result({**body, "rankings": [asdict(one) for one in rankings]}, table=_rows(rows), json=json)
 
 
 def _rows(rows: dict[str, str]) -> Table:
@@ -246,7 +231,7 @@ def _info_foreign(source: ForeignSource, name: str, *, json: bool) -> None:
         "files": f"{len(draft.files):,}, {sum(map(len, draft.files.values())):,} bytes",
     }
     body = {**rows, "name": draft.name, "version": draft.version, "requires": draft.requires}
-    _show(body, table=_rows(rows), json=json)
+    show_result(body, table=_rows(rows), json=json)
 
 
 def _hub_info(opened: Hub, *, json: bool) -> None:
@@ -258,7 +243,7 @@ def _hub_info(opened: Hub, *, json: bool) -> None:
     keys = [asdict(one) for one in index.keys]
     body = {"title": index.title, "records": index.records, "head": index.head, "keys": keys}
     line = f"{len(opened.newest()):,} environments, {len(index.listings):,} versions, {index.records:,} records"
-    _show(body, line, table=table, json=json)
+    show_result(body, line, table=table, json=json)
 
 
 @hub.command
@@ -271,25 +256,20 @@ def verify(place: HubPlace, name: str | None = None, /, *, owner: Owner = None, 
         lines.append(f"and {len(done.problems) - MAX_REPORTED:,} more problems; --json has all")
     if done.ok:
         lines = [f"OK: {done.records:,} records and the files of {done.versions:,} versions are as they were signed"]
-    _show({"hub": place, **asdict(done), "ok": done.ok}, *lines, json=json)
+    show_result({"hub": place, **asdict(done), "ok": done.ok}, *lines, json=json)
     return 0 if done.ok else 1
 
 
 @hub.command(name="add")
 def add_command(
     place: HubOrSource,
-    name: Annotated[str, NAME_AND_VERSION],
+    name: AnyVersion,
     /,
     *,
     owner: Owner = None,
-    yes: Annotated[bool, Parameter(help="Give what the package asks for without a question.")] = False,
-    dependencies: Annotated[
-        bool, Parameter(help="Let pip fetch what the package needs and is not installed here, as wheels alone.")
-    ] = False,
-    unsandboxed: Annotated[
-        bool,
-        Parameter(help="Let it run with the rights of this user on a machine without a sandbox, with a warning."),
-    ] = False,
+    yes: Yes = False,
+    dependencies: Dependencies = False,
+    unsandboxed: Unsandboxed = False,
     json: JsonFlag = False,
 ) -> None:
     """Verify a version, show what it asks for, and install it in isolation.
@@ -317,21 +297,18 @@ def add_command(
         )
     entry = added.entry
     line = f"{entry.name} {entry.version} is added, and runs isolated: wander eval {entry.name} --policy POLICY"
-    _show(asdict(added), line, json=json)
+    show_result(asdict(added), line, json=json)
 
 
 @hub.command(name="rank")
 def rank_command(
     place: HubPlace,
-    name: Annotated[str, NAME_AND_VERSION],
+    name: AnyVersion,
     /,
     *runs: Path,
     key: SigningKey | None = None,
     owner: Owner = None,
-    trained_on: Annotated[
-        tuple[Path, ...],
-        Parameter(help="Training runs whose tasks are compared with those of the evaluations."),
-    ] = (),
+    trained_on: TrainingRuns = (),
     json: JsonFlag = False,
 ) -> int:
     """Show the leaderboard of an environment; with runs, add them to it.
@@ -359,24 +336,17 @@ def rank_command(
     for one in found:
         table.add_row(*ranking_cells(one), verdict, one.by[:19])
     body = {"environment": name, "rankings": [asdict(one) for one in found]}
-    _show(body, f"{len(found):,} ranked runs", table=table if found else None, json=json)
+    show_result(body, f"{len(found):,} ranked runs", table=table if found else None, json=json)
     return 0 if found else 1
 
 
 @hub.command(name="export")
-def export_command(
-    environment: str,
-    folder: str,
-    /,
-    *,
-    form: Annotated[Form, Parameter(help="A package for PyPI, or the source of an image for OpenEnv.")] = "package",
-    json: JsonFlag = False,
-) -> None:
+def export_command(environment: str, folder: str, /, *, form: ExportForm = "package", json: JsonFlag = False) -> None:
     """Write a ready-made environment as a package; nothing is built or uploaded."""
     with _hub_work():
         files = export(environment, folder, form=form)
     line = f"{folder} has {len(files)} files of {environment} as {form}; nothing is built or uploaded"
-    _show({"folder": folder, "form": form, "files": [str(one) for one in files]}, line, json=json)
+    show_result({"folder": folder, "form": form, "files": [str(one) for one in files]}, line, json=json)
 
 
 @hub.command
@@ -385,10 +355,8 @@ def ready_made(
     /,
     *names: str,
     key: SigningKey,
-    cards: Annotated[
-        Path | None, Parameter(help="Folder of stored cards; those that are not current are made anew.")
-    ] = None,
-    stored_only: Annotated[bool, Parameter(help="Leave out environments without a current card.")] = False,
+    cards: Cards = None,
+    stored_only: StoredOnly = False,
     json: JsonFlag = False,
 ) -> None:
     """Publish the ready-made environments: all, or those that are named."""
@@ -398,18 +366,11 @@ def ready_made(
         )
     lines = [f"{name} is left out: {why}" for name, why in made.left_out.items()]
     lines.append(f"{len(made.published):,} ready-made environments are published in {place}")
-    _show({"hub": place, **asdict(made)}, *lines, json=json)
+    show_result({"hub": place, **asdict(made)}, *lines, json=json)
 
 
 @hub.command
-def pages(
-    place: HubPlace,
-    /,
-    *,
-    owner: Owner = None,
-    out: Annotated[Path | None, Parameter(help="Folder of the pages; by default that of the hub.")] = None,
-    json: JsonFlag = False,
-) -> None:
+def pages(place: HubPlace, /, *, owner: Owner = None, out: PagesFolder = None, json: JsonFlag = False) -> None:
     """Write static pages."""
     if out is None and place.startswith(("http://", "https://")):
         raise UsageError("the pages of a hub on the web need --out FOLDER")
@@ -417,4 +378,4 @@ def pages(
     with _hub_work() as report:
         count = write_pages(Hub.open(place, owner=owner), folder, on_progress=report)
     line = f"{count:,} pages in {folder}; begin with {folder / 'index.html'}"
-    _show({"out": str(folder), "pages": count}, line, json=json)
+    show_result({"out": str(folder), "pages": count}, line, json=json)

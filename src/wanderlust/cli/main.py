@@ -65,7 +65,7 @@ COMMANDS = {
     "check": ("authoring:check_command", "Check that an environment keeps its contract."),
     "probe": ("authoring:probe_command", "Test a reward for exploits with degenerate policies."),
     "scale": ("scale_command:scale_command", "Best-of-n, majority, revision: what more tokens at test time bring."),
-    "judge": ("judge_command:judge_command", "Calibrate a judge; measure best-of-n by judge."),
+    "judge": ("judge_command:judge", "Calibrate a judge; measure best-of-n by judge."),
     "rescore": ("rescore:rescore_command", "Judge an evaluation's rollouts again with another rubric."),
     "rerun": ("rerun_command:rerun_command", "Make a run again from its wander.lock."),
     "list": ("inspect:list_command", "List the environments that are installed."),

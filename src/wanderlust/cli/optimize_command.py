@@ -10,7 +10,14 @@ from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import AnswerOptions, EnvironmentName, JsonFlag, PolicyName, PositiveInt
+from wanderlust.cli.options import (
+    DEFAULT_ANSWER_OPTIONS,
+    AnswerOptions,
+    EnvironmentName,
+    JsonFlag,
+    PolicyName,
+    PositiveInt,
+)
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.policies.resolve import resolve_judge_policy, resolve_policy
 from wanderlust.store.run_folder import shell_command
@@ -47,7 +54,7 @@ class SearchOptions:
         return {"system": system} | {name: getattr(self, name) for name in names}
 
 
-DEFAULT_ANSWER_OPTIONS, DEFAULT_SEARCH_OPTIONS = AnswerOptions(), SearchOptions()
+DEFAULT_SEARCH_OPTIONS = SearchOptions()
 
 
 def optimize_command(

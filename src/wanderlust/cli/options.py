@@ -13,7 +13,7 @@ from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import API_KEY_VARIABLE, Hardware, ThinkingBudget, ToolCalls
+from wanderlust.policies.base import API_KEY_VARIABLE, Hardware, ThinkingBudget, TokenPrices, ToolCalls
 from wanderlust.policies.resolve import PolicyOptions
 
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -113,6 +113,29 @@ class AnswerOptions:
         if self.min_thinking is None and self.max_thinking is None:
             return None
         return ThinkingBudget(min_tokens=self.min_thinking or 0, max_tokens=self.max_thinking)
+
+
+DEFAULT_ANSWER_OPTIONS = AnswerOptions()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceOptions:
+    """What an endpoint's tokens cost."""
+
+    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens read."""
+    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens written."""
+
+    def prices(self) -> TokenPrices | None:
+        """The prices; None when none was named."""
+        if self.price_in is None and self.price_out is None:
+            return None
+        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0)
+
+
+DEFAULT_PRICES = PriceOptions()
 
 
 def parse_extra_headers(text: str | None) -> Mapping[str, str] | None:

@@ -8,13 +8,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import JsonFlag, PositiveInt
+from wanderlust.cli.options import DEFAULT_PRICES, JsonFlag, PositiveInt, PriceOptions
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.world_options import (
     DEFAULT_MODEL_OPTIONS,
-    DEFAULT_PRICES,
     PlayerName,
-    PriceOptions,
     WorldModelOptions,
 )
 from wanderlust.errors import UsageError

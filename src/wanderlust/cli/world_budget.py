@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from wanderlust.cli.options import JsonFlag
+from wanderlust.cli.options import DEFAULT_PRICES, JsonFlag, PriceOptions
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.world_options import DEFAULT_PRICES, PriceOptions
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.evals.report import MEASURES, CurvePoint, budget_grid, budget_outcomes, success_curve
 from wanderlust.runner.terminal import Table

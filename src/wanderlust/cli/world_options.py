@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from wanderlust.environments.assistant_life import SCENARIO_ID, scenario_of
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions
 from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
@@ -26,7 +24,6 @@ ScenarioName = Annotated[
 PlayerName = Annotated[
     str, Parameter(help="oracle, planner, greedy, nothing, an endpoint's URL, a checkpoint, or a script.")
 ]
-DollarsPerMillion = Annotated[float | None, Parameter(validator=Number(gte=0))]
 
 
 @Parameter(name="*")
@@ -46,23 +43,7 @@ class WorldModelOptions:
         return PolicyOptions(model=self.model, max_tokens=self.max_tokens, seed=self.seed)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceOptions:
-    """What tokens cost."""
-
-    price_in: DollarsPerMillion = None
-    """Dollars per million tokens read."""
-    price_out: DollarsPerMillion = None
-    """Dollars per million tokens written."""
-
-    def prices(self) -> TokenPrices | None:
-        """None when none is known."""
-        has_prices = self.price_in is not None or self.price_out is not None
-        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0) if has_prices else None
-
-
-DEFAULT_MODEL_OPTIONS, DEFAULT_PRICES = WorldModelOptions(), PriceOptions()
+DEFAULT_MODEL_OPTIONS = WorldModelOptions()
 
 
 def rollout_number(run: str, word: str | None) -> int:
