@@ -11,7 +11,7 @@ from cyclopts.validators import Number
 
 from wanderlust.cli.long_commands import set_library_environment, stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt, PriceOptions
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.data.distillation import DistilConfig, default_folder, distil
 from wanderlust.data.distillation_report import PAGE_FILE, PICTURE_FILE
 from wanderlust.data.plan import Teacher
@@ -122,12 +122,9 @@ def distil_command(
             workers=workers,
             progress=progress,
         )
-    if json:
-        print_json(report.as_dict())
-    else:
-        files = f"Report: {folder / PAGE_FILE}, picture: {folder / PICTURE_FILE}"
-        print_result(report.table(), *report.findings, files)
-        print_result(None, "Next:", f"  {shell_command('eval', env, '--policy', report.student)}")
+    files = f"Report: {folder / PAGE_FILE}, picture: {folder / PICTURE_FILE}"
+    following = shell_command("eval", env, "--policy", report.student)
+    show_result(report.as_dict(), *report.findings, files, "Next:", f"  {following}", table=report.table(), json=json)
     failed = {side.name: side.failed for side in report.sides if side.failed}
     for name, count in failed.items():
         print_note(f"{count} rollouts of the {name} failed and are in no figure")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from wanderlust.cli.options import JsonFlag, RunPath
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import show_result
 from wanderlust.errors import UsageError
 from wanderlust.store.formats import exported_rows, render_atif, rollout_to_json, training_rows, write_parquet
 from wanderlust.store.reader import RolloutRow, RunReader
@@ -66,10 +66,7 @@ def export_command(
             count = _lines((_record(reader, row) for row in rows), target)
         else:
             count = _lines(training_rows(reader, to, min_reward=min_reward, stage=stage), target)
-    if json:
-        print_json({"format": to, "out": str(target), "written": count})
-    else:
-        print_result(None, f"{count} written to {target}")
+    show_result({"format": to, "out": str(target), "written": count}, f"{count} written to {target}", json=json)
 
 
 def _record(reader: RunReader, row: RolloutRow) -> dict[str, Any]:

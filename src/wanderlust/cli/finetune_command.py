@@ -11,7 +11,8 @@ from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import resumable
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.options import JsonFlag, LoggerNames
+from wanderlust.cli.output import show_result
 from wanderlust.cli.train_command import refuse_existing_run, run_of_recipe
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision
@@ -91,8 +92,8 @@ def sft_command(
     options: SFTOptions = DEFAULT_SFT,
     out: Path | None = None,
     resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: tuple[str, ...] = (),
-    json: bool = False,
+    logger: LoggerNames = (),
+    json: JsonFlag = False,
 ) -> None:
     """Train a checkpoint on conversations, offline: a file of rows, or what a run has stored.
 
@@ -105,10 +106,6 @@ def sft_command(
         A run or checkpoint folder, smollm2, or fresh: a new small model.
     out:
         New folder of the run. Default: runs/sft-DATA-seedN.
-    logger:
-        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
-    json:
-        Print the report as one JSON object.
     """
     changed = _changed(options, DEFAULT_SFT)
     _run("sft", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
@@ -122,8 +119,8 @@ def dpo_command(
     options: DPOOptions = DEFAULT_DPO,
     out: Path | None = None,
     resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: tuple[str, ...] = (),
-    json: bool = False,
+    logger: LoggerNames = (),
+    json: JsonFlag = False,
 ) -> None:
     """Train a checkpoint on pairs of a better and a worse answer, offline (arXiv 2305.18290).
 
@@ -136,10 +133,6 @@ def dpo_command(
         A run or checkpoint folder, or smollm2; it is the reference as well.
     out:
         New folder of the run. Default: runs/dpo-DATA-seedN.
-    logger:
-        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
-    json:
-        Print the report as one JSON object.
     """
     changed = _changed(options, DEFAULT_DPO)
     _run("dpo", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
@@ -153,8 +146,8 @@ def reward_model_command(
     options: RewardModelOptions = DEFAULT_REWARD_MODEL,
     out: Path | None = None,
     resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: tuple[str, ...] = (),
-    json: bool = False,
+    logger: LoggerNames = (),
+    json: JsonFlag = False,
 ) -> None:
     """Train a reward model on preferences (Bradley-Terry), offline; it is calibrated on held-out pairs.
 
@@ -169,10 +162,6 @@ def reward_model_command(
         The model that gets a head for scores: a run or checkpoint folder, smollm2, or fresh (a new small model).
     out:
         New folder of the run. Default: runs/reward-DATA-seedN.
-    logger:
-        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
-    json:
-        Print the report as one JSON object.
     """
     changed = _changed(options, DEFAULT_REWARD_MODEL)
     _run("reward", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
@@ -229,14 +218,12 @@ def _run(
                 command=words,
                 **settings,
             )
-    if json:
-        print_json({"run": str(folder), **result.report})
-        return
-    print_result(result.table() if result.curve else None, result.verdict, f"Checkpoint: {result.policy_folder}")
+    lines = [result.verdict, f"Checkpoint: {result.policy_folder}"]
     if method == "reward":
-        print_result(None, reward_model_sentence(result.report["reward_model"]))
+        lines.append(reward_model_sentence(result.report["reward_model"]))
     following = f"train learned-reward,env=ENV,model={folder}" if method == "reward" else f"eval ENV --policy {folder}"
-    print_result(None, "Next:", f"  wander {following}")
+    body, table = {"run": str(folder), **result.report}, result.table() if result.curve else None
+    show_result(body, *lines, "Next:", f"  wander {following}", table=table, json=json)
 
 
 def reward_model_sentence(figures: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import DEFAULT_ANSWER_OPTIONS, AnswerOptions, JsonFlag, PositiveInt
+from wanderlust.cli.options import DEFAULT_ANSWER_OPTIONS, AnswerOptions, JsonFlag, MorePaths, PositiveInt
 from wanderlust.cli.output import print_note, show_result
 from wanderlust.environments.inbox.importing import import_mail
 from wanderlust.environments.inbox.question_writers import PolicyWriter, TemplateWriter
@@ -59,7 +59,7 @@ DEFAULT_QUESTION_OPTIONS = QuestionOptions()
 
 
 @inbox.command(name="import")
-def import_command(mail: MailPath, /, *more: Path, out: OutFile, owner: str = "", json: JsonFlag = False) -> int:
+def import_command(mail: MailPath, /, *more: MorePaths, out: OutFile, owner: str = "", json: JsonFlag = False) -> int:
     """Read mail into an inbox.
 
     Broken mails are mended or left out, and counted with the reason; FILE.report.txt has a line for each. The exit code

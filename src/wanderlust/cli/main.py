@@ -34,27 +34,15 @@ COMMANDS = {
     "demo": ("demo_command:demo_command", "Teach a small language model tic-tac-toe on this machine, in minutes."),
     "play": ("play_command:play_command", "Play an environment at the terminal, alone or against a model."),
     "eval": ("eval:eval_command", "Play a split with any policy: figures with 95% intervals."),
-    "serve": (
-        "serve:serve_command",
-        "Serve a model to other programs: an OpenAI-compatible endpoint, tokens included.",
-    ),
+    "serve": ("serve:serve_command", "Serve a model to other programs, as an OpenAI-compatible endpoint."),
     "train": ("train_command:train_command", "Train a checkpoint in any environment by reinforcement learning."),
     "sft": ("finetune_command:sft_command", "Train a checkpoint on conversations: a file, or what a run has stored."),
     "dpo": ("finetune_command:dpo_command", "Train a checkpoint on pairs of a better and a worse answer."),
-    "reward-model": (
-        "finetune_command:reward_model_command",
-        "Train a reward model on preferences: pairs, ratings, or a run's rollouts.",
-    ),
-    "optimize": (
-        "optimize_command:optimize_command",
-        "Improve an environment's system text for a policy, by a policy that reflects on its rollouts (GEPA).",
-    ),
+    "reward-model": ("finetune_command:reward_model_command", "Train a reward model on pairs, ratings or rollouts."),
+    "optimize": ("optimize_command:optimize_command", "Improve an environment's system text for a policy (GEPA)."),
     "runs": ("inspect:runs_command", "List the runs in a folder."),
     "compare": ("inspect:compare_command", "Compare two evaluations: which is better, and on which tasks?"),
-    "studio": (
-        "studio_command:studio_command",
-        "See runs in the browser: rollouts, training as it goes on, worlds, comparisons.",
-    ),
+    "studio": ("studio_command:studio_command", "See runs in the browser: rollouts, training, worlds, comparisons."),
     "ctl": ("inspect:control_command", "Pause, resume or stop a running evaluation or training run."),
     "show": ("inspect:show_command", "List a run's rollouts, or read one of them."),
     "export": ("export:export_command", "Write a run's rollouts for other programs: jsonl, sft, dpo, atif, parquet."),
@@ -168,7 +156,7 @@ def _describe_usage_error(error: CycloptsError) -> str:
     """The error of a wrong call in one line, with the nearest valid names."""
     command = " ".join(["wander", *(error.command_chain or ())])
     if isinstance(error, UnknownCommandError):
-        name, valid = (error.unused_tokens or ["?"])[0], _names(error.app or build())
+        name, valid = (error.unused_tokens or ["?"])[0], command_names(error.app or build())
         no_command = f"{command} has no command" if error.command_chain else "no command"
         return f"{no_command} {name!r}; {_suggest(name, valid, f'{command} --help')}"
     if isinstance(error, UnknownOptionError):
@@ -185,7 +173,7 @@ def _describe_usage_error(error: CycloptsError) -> str:
     return f"{command}: {error}"
 
 
-def _names(app: App) -> list[str]:
+def command_names(app: App) -> list[str]:
     """Commands of an app; flags such as --help are none."""
     return [name for name in app if not name.startswith("-")]
 
@@ -195,7 +183,7 @@ def _siblings_with(option: str, chain: Sequence[str]) -> str:
     if len(chain) != 2:
         return ""
     app, found = build(chain[0]), []
-    for name in _names(app[chain[0]]):
+    for name in command_names(app[chain[0]]):
         with app.app_stack([chain[0], name]):  # has the defaults by which options are named
             arguments = app[chain[0]][name].assemble_argument_collection()
         if any(option in argument.names for argument in arguments):

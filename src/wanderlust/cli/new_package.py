@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import show_result
 from wanderlust.errors import UsageError
 
 
@@ -25,7 +25,5 @@ def write_package(folder: Path, texts: Mapping[str, str], steps: Sequence[str], 
     folder.mkdir()
     for file, text in texts.items():
         (folder / file).write_text(text)
-    if json:
-        print_json({"folder": str(folder), "files": [*texts], "next": steps})
-        return
-    print_result(None, f"{folder}/ has {', '.join(texts)}. Next:", *(f"  {step}" for step in steps))
+    body = {"folder": str(folder), "files": [*texts], "next": steps}
+    show_result(body, f"{folder}/ has {', '.join(texts)}. Next:", *(f"  {step}" for step in steps), json=json)

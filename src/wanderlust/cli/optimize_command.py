@@ -18,7 +18,7 @@ from wanderlust.cli.options import (
     PolicyName,
     PositiveInt,
 )
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import show_result
 from wanderlust.policies.resolve import resolve_judge_policy, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.instructed import read_instruction
@@ -100,10 +100,7 @@ def optimize_command(
             concurrency=concurrency,
             progress=progress,
         )
-    if json:
-        print_json(report.as_dict())
-        return
     best = folder / BEST_FILE
-    print_result(report.table(), report.verdict, f"The best text: {best}")
-    instructed = f"instructed,file={best},env={env}"
-    print_result(None, "Next:", f"  {shell_command('eval', instructed, '--policy', policy)}")
+    following = shell_command("eval", f"instructed,file={best},env={env}", "--policy", policy)
+    lines = [report.verdict, f"The best text: {best}", "Next:", f"  {following}"]
+    show_result(report.as_dict(), *lines, table=report.table(), json=json)

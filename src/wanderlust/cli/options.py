@@ -33,8 +33,12 @@ PolicyName = Annotated[
         " which is replayed."
     ),
 ]
+MorePaths = Annotated[Path, Parameter(help="More of them.")]
 RunPath = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
 HardwareOptions = Annotated[Hardware, Parameter(name="*")]
+LoggerNames = Annotated[
+    tuple[str, ...], Parameter(help="Send metrics to tensorboard, wandb, trackio or mlflow as well; may be repeated.")
+]
 JsonFlag = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
 
 GIVEN: ContextVar[frozenset[str]] = ContextVar("GIVEN", default=frozenset())

@@ -23,7 +23,7 @@ from wanderlust.cli.options import (
     PositiveInt,
     PriceOptions,
 )
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError
 from wanderlust.evals.scaling import PICTURE_FILE, ScalingReport, scale
 from wanderlust.policies.resolve import PolicyOptions, ResolvedPolicy, resolve_judge_policy, resolve_policy
@@ -139,10 +139,8 @@ def scale_command(
         with needs_extra("train"):
             from wanderlust.evals.scaling_picture import draw_scaling
         draw_scaling(report, out / PICTURE_FILE)
-    if json:
-        print_json(report.as_dict())
-    else:
-        print_result(scaling_table(report), *([f"The picture is {out / PICTURE_FILE}."] if out is not None else []))
+    lines = [f"The picture is {out / PICTURE_FILE}."] if out is not None else []
+    show_result(report.as_dict(), *lines, table=scaling_table(report), json=json)
     if report.left_out:
         print_note(f"{report.left_out} tasks are in no figure: some of their rollouts failed")
     if report.revision_left_out:

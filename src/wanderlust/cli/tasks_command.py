@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import DEFAULT_ANSWER_OPTIONS, AnswerOptions, JsonFlag, PositiveInt
+from wanderlust.cli.options import DEFAULT_ANSWER_OPTIONS, AnswerOptions, JsonFlag, MorePaths, PositiveInt
 from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError
 from wanderlust.policies.resolve import resolve_judge_policy
@@ -54,7 +54,7 @@ DEFAULT_MINE_OPTIONS = MineOptions()
 def mine_command(
     package: Path,
     /,
-    *packages: Path,
+    *packages: MorePaths,
     out: Path,
     options: MineOptions = DEFAULT_MINE_OPTIONS,
     answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
@@ -113,7 +113,7 @@ def _show_mined(mined: Mined, *, json: bool) -> None:
 
 
 @tasks.command(name="list")
-def list_tasks(folder: Path, /, *folders: Path, json: JsonFlag = False) -> int:
+def list_tasks(folder: Path, /, *folders: MorePaths, json: JsonFlag = False) -> int:
     """List the repository tasks in folders."""
     found = [task for place in (folder, *folders) for task in load_repository_tasks(place)]
     table = Table("task", "file", "function", "failing tests", "licence")
@@ -141,7 +141,7 @@ def export(folder: Path, /, *, out: Path, json: JsonFlag = False) -> int:
 
 
 @tasks.command
-def check(folder: Path, /, *folders: Path, json: JsonFlag = False) -> int:
+def check(folder: Path, /, *folders: MorePaths, json: JsonFlag = False) -> int:
     """Read Harbor task folders, and say of each where it can be played."""
     table, rows = Table("task", "played in", ""), []
     for one in [one for place in (folder, *folders) for one in _task_folders(place)]:

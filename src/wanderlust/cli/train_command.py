@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
-from wanderlust.cli.options import GIVEN, PositiveInt
+from wanderlust.cli.options import GIVEN, JsonFlag, LoggerNames, PositiveInt
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.cli.reasoner_command import PRESET as REASONER
 from wanderlust.cli.reasoner_command import reasoner_command
@@ -98,8 +98,8 @@ def train_command(
     out: Path | None = None,
     resume_options: ResumeOptions = DEFAULT_RESUME_OPTIONS,
     process_options: ProcessOptions = DEFAULT_PROCESS_OPTIONS,
-    logger: tuple[str, ...] = (),
-    json: bool = False,
+    logger: LoggerNames = (),
+    json: JsonFlag = False,
 ) -> None:
     """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
 
@@ -111,10 +111,6 @@ def train_command(
         A run or checkpoint folder, smollm2, or fresh: a new small model that first imitates the environment's teacher.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
-    logger:
-        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
-    json:
-        Print the report as one JSON object.
     """
     check_logger_names(logger)
     new, resume, preset = None, resume_options.resume, start_options.preset

@@ -9,7 +9,7 @@ from functools import partial
 from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import JsonFlag
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import show_result
 from wanderlust.cli.world_bench import bench_command
 from wanderlust.cli.world_budget import budget_command
 from wanderlust.cli.world_files import import_command, verify_command
@@ -56,13 +56,12 @@ def list_families(universe: str = "sketched", /, *, json: JsonFlag = False) -> N
         A kind of universes: sketched or lived.
     """
     families = AssistantLife(universe=universe).families
-    if json:
-        print_json({"families": [{k: getattr(f, k) for k in ("name", "capability", "asks", "hard")} for f in families]})
-        return
     table = Table("family", "capability", "asks", "what makes it hard")
     for one in sorted(families, key=lambda one: (one.capability, one.name)):
         table.add_row(one.name, one.capability, one.asks, one.hard)
-    print_result(table, f"{len(families)} families. Look at one: wander world show {families[0].name}/eval-0/1")
+    rows = [{key: getattr(one, key) for key in ("name", "capability", "asks", "hard")} for one in families]
+    line = f"{len(families)} families. Look at one: wander world show {families[0].name}/eval-0/1"
+    show_result({"families": rows}, line, table=table, json=json)
 
 
 @world.command(name="run")

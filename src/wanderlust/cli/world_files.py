@@ -16,8 +16,8 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from wanderlust.cli.long_commands import set_library_environment
-from wanderlust.cli.options import JsonFlag, refuse_existing
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.options import JsonFlag, MorePaths, refuse_existing
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.cli.world_options import (
     DEFAULT_MODEL_OPTIONS,
     WorldModelOptions,
@@ -99,7 +99,7 @@ class _ImportSummary:
 def import_command(
     file: Annotated[Path, Parameter(help="ARE's JSON, or rows of it in .jsonl or .parquet.")],
     /,
-    *files: Path,
+    *files: MorePaths,
     out: Annotated[Path | None, Parameter(help="Folder for the files as they were understood.")] = None,
     json: JsonFlag = False,
 ) -> int:
@@ -152,26 +152,18 @@ def _file_names(places: Sequence[str]) -> list[str]:
 def _print_imports(
     summaries: Sequence[_ImportSummary], refused: dict[str, str], *, out: Path | None, json: bool
 ) -> None:
-    if json:
-        print_json({"imported": [asdict(one) for one in summaries], "refused": refused})
-    elif summaries:
-        table = Table("file", "scenario", "turns", "events", "oracle's acts", "apps", "takes", "warnings")
-        for one in summaries:
-            cells = (
-                Path(one.file).name,
-                one.id,
-                one.turns,
-                one.events,
-                one.acts,
-                len(one.apps),
-                format_duration(one.seconds),
-            )
-            table.add_row(*(plain(one_line(str(cell), 60), overflow="fold") for cell in (*cells, len(one.warnings))))
-        warned = [f"{one.file}: {one_line(warning, 300)}" for one in summaries for warning in one.warnings]
-        use = [f"Play them: {shell_command('eval', f'are,folder={out}', '--policy', 'oracle')}"] if out else []
-        print_result(
-            table, *warned, f"{len(summaries)} of {len(summaries) + len(refused)} imported; the oracle passes.", *use
-        )
+    table = Table("file", "scenario", "turns", "events", "oracle's acts", "apps", "takes", "warnings")
+    for one in summaries:
+        counts = (one.turns, one.events, one.acts, len(one.apps), format_duration(one.seconds), len(one.warnings))
+        cells = (Path(one.file).name, one.id, *counts)
+        table.add_row(*(plain(one_line(str(cell), 60), overflow="fold") for cell in cells))
+    lines = [f"{one.file}: {one_line(warning, 300)}" for one in summaries for warning in one.warnings]
+    lines.append(f"{len(summaries)} of {len(summaries) + len(refused)} imported; the oracle passes.")
+    if out:
+        lines.append(f"Play them: {shell_command('eval', f'are,folder={out}', '--policy', 'oracle')}")
+    if json or summaries:
+        body = {"imported": [asdict(one) for one in summaries], "refused": refused}
+        show_result(body, *lines, table=table, json=json)
     for line in refused.values():
         print_note(one_line(line, 600))
 
@@ -245,24 +237,19 @@ def verify_command(
         set_library_environment()
         policy = resolve_policy(judge, WorldEnvironment([place]), model_options.policy_options()).policy
         verdict = asyncio.run(_judged(verifier, entries, policy, compat=compat))
-    if json:
-        print_json({"scenario": place.id, "share": verdict.share, **verdict.record()})
-    else:
-        table = Table("what is wrong", "event", "line", "why") if verdict.reasons else None
-        for reason in verdict.reasons:
-            assert table is not None
-            cells = (reason.fault, reason.event, "" if reason.line < 0 else str(reason.line), reason.text)
-            table.add_row(*(plain(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
-        acts = len(verdict.matched) + len(verdict.missing)
-        done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
-        marks = [f"{name}: {'kept' if holds else 'not kept'}" for name, holds in verdict.marks.items()]
-        open_ = [
-            f"only a judge can tell: {q.event} ({', '.join(q.about)}); name one with --judge" for q in verdict.questions
-        ]
-        lines = [*marks, *(open_ if verdict.decision == "undecided" else ())]
-        print_result(
-            table, f"{one_line(place.id)}: {verdict.decision} ({verdict.compat}); {done}", *map(one_line, lines)
-        )
+    table = Table("what is wrong", "event", "line", "why")
+    for reason in verdict.reasons:
+        cells = (reason.fault, reason.event, "" if reason.line < 0 else str(reason.line), reason.text)
+        table.add_row(*(plain(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
+    acts = len(verdict.matched) + len(verdict.missing)
+    done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
+    lines = [f"{place.id}: {verdict.decision} ({verdict.compat}); {done}"]
+    lines += [f"{name}: {'kept' if holds else 'not kept'}" for name, holds in verdict.marks.items()]
+    if verdict.decision == "undecided":
+        asked = [f"{one.event} ({', '.join(one.about)})" for one in verdict.questions]
+        lines += [f"only a judge can tell: {one}; name one with --judge" for one in asked]
+    body = {"scenario": place.id, "share": verdict.share, **verdict.record()}
+    show_result(body, *map(one_line, lines), table=table if verdict.reasons else None, json=json)
     return EXIT_CODES[verdict.decision]
 
 
@@ -309,27 +296,20 @@ def _verify_trials(scenario: Scenario, compat: Compat, *, json: bool) -> int:
     counts: dict[str, Counter[Decision]] = {}
     for trial, verdict in tried:
         counts.setdefault(trial.kind, Counter())[verdict.decision] += 1
-    right = sum(verdict.decision == trial.expected_decision for trial, verdict in tried)
+    rights = {trial.kind: trial.expected_decision for trial, _ in tried}
     wrong = [
-        {
-            "kind": trial.kind,
-            "event": trial.event,
-            "right": trial.expected_decision,
-            "verdict": one_line(str(verdict), MAX_REASON_CHARS),
-        }
+        {"kind": trial.kind, "event": trial.event, "right": trial.expected_decision}
+        | {"verdict": one_line(str(verdict), MAX_REASON_CHARS)}
         for trial, verdict in tried
         if verdict.decision != trial.expected_decision
     ]
-    if json:
-        table = {kind: dict(verdicts) for kind, verdicts in counts.items()}
-        print_json({"scenario": scenario.id, "compat": compat, "right": right, "of": len(tried), "verdicts": table,
-                     "wrong": wrong})  # fmt: skip
-    else:
-        right_decisions = {trial.kind: trial.expected_decision for trial, _ in tried}
-        rows = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
-        for kind, verdicts in counts.items():
-            rows.add_row(kind, right_decisions[kind], *(str(verdicts[d]) for d in ("accept", "undecided", "reject")))
-        print_result(rows)
-        lines = [f"wrong: {one['kind']} {one['event']}: {one['verdict']}" for one in wrong]
-        print_result(None, f"{one_line(scenario.id)}: {right} of {len(tried)} verdicts are right ({compat})", *lines)
+    right = len(tried) - len(wrong)
+    table = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
+    for kind, verdicts in counts.items():
+        table.add_row(kind, rights[kind], *(str(verdicts[d]) for d in ("accept", "undecided", "reject")))
+    lines = [f"{one_line(scenario.id)}: {right} of {len(tried)} verdicts are right ({compat})"]
+    lines += [f"wrong: {one['kind']} {one['event']}: {one['verdict']}" for one in wrong]
+    found = {"verdicts": {kind: dict(verdicts) for kind, verdicts in counts.items()}, "wrong": wrong}
+    body = {"scenario": scenario.id, "compat": compat, "right": right, "of": len(tried), **found}
+    show_result(body, *lines, table=table, json=json)
     return 0 if not wrong else 1

@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, PolicyName, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.cli.world_options import DEFAULT_MODEL_OPTIONS, WorldModelOptions
 from wanderlust.environments.assistant_life import LIFE_PLAYERS
 from wanderlust.errors import UsageError, one_line
@@ -77,11 +77,9 @@ def write_command(
             options=model_options.policy_options(),
             progress=progress,
         )
-    if json:
-        print_json(result.as_dict())
-    else:
-        told = ", ".join(f"{count} {state}" for state, count in result.counts.items())
-        print_result(result.table(), f"{told}. Review them: wander world review {out}, or wander studio {out}")
+    told = ", ".join(f"{count} {state}" for state, count in result.counts.items())
+    line = f"{told}. Review them: wander world review {out}, or wander studio {out}"
+    show_result(result.as_dict(), line, table=result.table(), json=json)
 
 
 def _reword(sources: Sequence[str], policy: str, out: Path, *, options: PolicyOptions, json: bool) -> None:
@@ -93,10 +91,8 @@ def _reword(sources: Sequence[str], policy: str, out: Path, *, options: PolicyOp
         options=options,
         announce=lambda texts, characters: print_note(f"{texts:,} texts of {characters:,} characters, a call for each"),
     )
-    if json:
-        print_json(result.as_dict())
-    else:
-        print_result(result.table(), f"Play in these words: wander eval life,book={out}", *map(str, result.stories))
+    lines = [f"Play in these words: wander eval life,book={out}", *map(str, result.stories)]
+    show_result(result.as_dict(), *lines, table=result.table(), json=json)
 
 
 def review_command(
@@ -109,24 +105,15 @@ def review_command(
     json: JsonFlag = False,
 ) -> None:
     """List drafts and decisions, show a draft, or decide on one."""
-    if draft is None:
-        return _list_drafts(reviewed_drafts(folder), json=json)
-    if decision is not None:
-        return _list_drafts([review_draft(folder, draft, decision, comment=comment)], json=json)
-    found = next((one for one in reviewed_drafts(folder) if one.draft.name == draft), None)
-    if found is None:
+    if draft is not None and decision is not None:
+        found = [review_draft(folder, draft, decision, comment=comment)]
+    else:
+        found = [one for one in reviewed_drafts(folder) if draft in (None, one.draft.name)]
+    if draft is None or decision is not None:
+        return show_result({"drafts": [_plain(one) for one in found]}, table=_table(found), json=json)
+    if not found:
         raise UsageError(f"{folder} has no draft {draft!r}")
-    if json:
-        print_json(_plain(found))
-    else:
-        print_result(_table([found]), found.text or f"{found.draft.name} has no story.")
-
-
-def _list_drafts(found: list[ReviewedDraft], *, json: bool) -> None:
-    if json:
-        print_json({"drafts": [_plain(one) for one in found]})
-    else:
-        print_result(_table(found))
+    show_result(_plain(found[0]), found[0].text or f"{draft} has no story.", table=_table(found), json=json)
 
 
 def _plain(one: ReviewedDraft) -> dict[str, object]:
