@@ -25,7 +25,7 @@ from wanderlust.cli.options import (
     PolicyName,
     refuse_existing,
 )
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_json, print_note, print_result, show_result
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.evals.aggregation import estimate_table
 from wanderlust.evals.evaluate import evaluate_sync
@@ -119,14 +119,11 @@ def _eval_exact(env: str, name: str, options: PolicyOptions, *, json: bool) -> i
                 "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
             )
         rows = run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or []
-    if json:
-        print_json({"policy": policy.label, "exact": rows})
-        return 0
     names = [name for name in rows[0] if name not in ("policy", "exact")]
     table = Table(*names, title=f"{policy.label}: exact shares in %", title_justify="left")
     for row in rows:
         table.add_row(*(f"{100 * row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names))
-    print_result(table)
+    show_result({"policy": policy.label, "exact": rows}, table=table, json=json)
     return 0
 
 

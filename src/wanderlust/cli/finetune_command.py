@@ -13,7 +13,7 @@ from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import JsonFlag, LoggerNames
 from wanderlust.cli.output import show_result
-from wanderlust.cli.train_command import refuse_existing_run, run_of_recipe
+from wanderlust.cli.train_command import ResumeRun, refuse_existing_run, run_of_recipe
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision
 from wanderlust.store.run_folder import OFFLINE_COMMANDS, RUNS_FOLDER, shell_command
@@ -23,27 +23,30 @@ from wanderlust.training.loggers import check_logger_names
 Hidden = Parameter(parse=False)
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SFTOptions(FinetuneConfig):
-    """The fields of `FinetuneConfig` as options of `wander sft`."""
+class _Options(FinetuneConfig):
+    """The fields of `FinetuneConfig` as options; data and policy are arguments of the commands."""
 
-    method: Annotated[Method, Hidden] = "sft"
     data: Annotated[str, Hidden] = ""
     data_digest: Annotated[str, Hidden] = ""
     policy: Annotated[str, Hidden] = ""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTOptions(_Options):
+    """Options of `wander sft`."""
+
+    method: Annotated[Method, Hidden] = "sft"
     dpo_beta: Annotated[float, Hidden] = 0.1
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPOOptions(FinetuneConfig):
-    """The same of `wander dpo`, which reads answers of the assistant and starts from a trained model."""
+class DPOOptions(_Options):
+    """Options of `wander dpo`, which reads answers of the assistant and starts from a trained model."""
 
     method: Annotated[Method, Hidden] = "dpo"
-    data: Annotated[str, Hidden] = ""
-    data_digest: Annotated[str, Hidden] = ""
-    policy: Annotated[str, Hidden] = ""
     roles: Annotated[str, Hidden] = "assistant"
     fresh_width: Annotated[int, Hidden] = 64
     fresh_head_width: Annotated[int, Hidden] = 16
@@ -53,13 +56,10 @@ class DPOOptions(FinetuneConfig):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewardModelOptions(FinetuneConfig):
-    """The same of `wander reward-model`."""
+class RewardModelOptions(_Options):
+    """Options of `wander reward-model`."""
 
     method: Annotated[Method, Hidden] = "reward"
-    data: Annotated[str, Hidden] = ""
-    data_digest: Annotated[str, Hidden] = ""
-    policy: Annotated[str, Hidden] = ""
     roles: Annotated[str, Hidden] = "assistant"
     min_reward: Annotated[float | None, Hidden] = None
     dpo_beta: Annotated[float, Hidden] = 0.1
@@ -70,18 +70,16 @@ class RewardModelOptions(FinetuneConfig):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeFinetuning:
-    """Going on with a run."""
+class RunOptions(ResumeRun):
+    """The folder of the run."""
 
-    resume: Path | None = None
-    """Go on with the run in this folder, as it was begun."""
-    previous_state: bool = False
-    """With --resume: go on from the state saved before the last one, which is damaged."""
+    out: Path | None = None
+    """New folder of the run. Default: runs/METHOD-DATA-seedN."""
+    logger: LoggerNames = ()
 
 
-DEFAULT_SFT, DEFAULT_DPO, DEFAULT_RESUME = SFTOptions(), DPOOptions(), ResumeFinetuning()
-DEFAULT_REWARD_MODEL = RewardModelOptions()
-NOT_SETTINGS = ("method", "data", "data_digest", "policy")
+DEFAULT_SFT, DEFAULT_DPO, DEFAULT_REWARD_MODEL = SFTOptions(), DPOOptions(), RewardModelOptions()
+DEFAULT_RUN_OPTIONS = RunOptions()
 
 
 def sft_command(
@@ -90,9 +88,7 @@ def sft_command(
     *,
     policy: str | None = None,
     options: SFTOptions = DEFAULT_SFT,
-    out: Path | None = None,
-    resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: LoggerNames = (),
+    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
     json: JsonFlag = False,
 ) -> None:
     """Train a checkpoint on conversations, offline: a file of rows, or what a run has stored.
@@ -104,11 +100,8 @@ def sft_command(
         prompt and completion.
     policy:
         A run or checkpoint folder, smollm2, or fresh: a new small model.
-    out:
-        New folder of the run. Default: runs/sft-DATA-seedN.
     """
-    changed = _changed(options, DEFAULT_SFT)
-    _run("sft", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
+    _run(data, policy, options, run_options=run_options, json=json)
 
 
 def dpo_command(
@@ -117,9 +110,7 @@ def dpo_command(
     *,
     policy: str | None = None,
     options: DPOOptions = DEFAULT_DPO,
-    out: Path | None = None,
-    resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: LoggerNames = (),
+    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
     json: JsonFlag = False,
 ) -> None:
     """Train a checkpoint on pairs of a better and a worse answer, offline (arXiv 2305.18290).
@@ -131,11 +122,8 @@ def dpo_command(
         prompt where those two do not begin with it.
     policy:
         A run or checkpoint folder, or smollm2; it is the reference as well.
-    out:
-        New folder of the run. Default: runs/dpo-DATA-seedN.
     """
-    changed = _changed(options, DEFAULT_DPO)
-    _run("dpo", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
+    _run(data, policy, options, run_options=run_options, json=json)
 
 
 def reward_model_command(
@@ -144,9 +132,7 @@ def reward_model_command(
     *,
     policy: str | None = None,
     options: RewardModelOptions = DEFAULT_REWARD_MODEL,
-    out: Path | None = None,
-    resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: LoggerNames = (),
+    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
     json: JsonFlag = False,
 ) -> None:
     """Train a reward model on preferences (Bradley-Terry), offline; it is calibrated on held-out pairs.
@@ -160,49 +146,36 @@ def reward_model_command(
         answers: rows with prompt, completion and rating. Or a run's folder, whose rollouts are compared by reward.
     policy:
         The model that gets a head for scores: a run or checkpoint folder, smollm2, or fresh (a new small model).
-    out:
-        New folder of the run. Default: runs/reward-DATA-seedN.
     """
-    changed = _changed(options, DEFAULT_REWARD_MODEL)
-    _run("reward", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
-
-
-def _changed(options: FinetuneConfig, defaults: FinetuneConfig) -> dict[str, Any]:
-    return {name: value for name, value in asdict(options).items() if value != getattr(defaults, name)}
+    _run(data, policy, options, run_options=run_options, json=json)
 
 
 def _run(
-    method: Method,
-    data: Path | None,
-    policy: str | None,
-    *,
-    settings: Mapping[str, Any],
-    out: Path | None,
-    resume_options: ResumeFinetuning,
-    logger: tuple[str, ...],
-    json: bool,
+    data: Path | None, policy: str | None, options: FinetuneConfig, /, *, run_options: RunOptions, json: bool
 ) -> None:
+    method, resume, logger = options.method, run_options.resume, run_options.logger
+    defaults, command = type(options)(), OFFLINE_COMMANDS[method]
+    settings = {name: value for name, value in asdict(options).items() if value != getattr(defaults, name)}
     check_logger_names(logger)
-    resume, command = resume_options.resume, OFFLINE_COMMANDS[method]
     if resume is not None:
-        if settings or (data, policy, out) != (None,) * 3:
+        if settings or (data, policy, run_options.out) != (None,) * 3:
             raise UsageError(
                 "--resume goes on as the run was begun: leave out everything but --previous-state, --logger and --json"
             )
         folder = run_of_recipe(resume, "finetune").path
     else:
-        if resume_options.previous_state:
+        if run_options.previous_state:
             raise UsageError("--previous-state goes with --resume RUN")
         if data is None or policy is None:
             raise UsageError(f"wander {command} needs a file or run, and --policy RUN; or --resume RUN")
-        folder = out or RUNS_FOLDER / f"{method}-{data.stem}-seed{settings.get('seed', 0)}"
+        folder = run_options.out or RUNS_FOLDER / f"{method}-{data.stem}-seed{settings.get('seed', 0)}"
         refuse_existing_run(folder, f"wander {command}")
     with resumable(folder, shell_command(command, "--resume", folder)) as progress:
         with needs_extra("train"):
             from wanderlust.training.finetune import finetune, resume_finetuning
         if data is None or policy is None:
             result = resume_finetuning(
-                folder, loggers=logger, progress=progress, previous_state=resume_options.previous_state
+                folder, loggers=logger, progress=progress, previous_state=run_options.previous_state
             )
         else:
             given = [(f"--{name.replace('_', '-')}", *(() if v is True else (str(v),))) for name, v in settings.items()]

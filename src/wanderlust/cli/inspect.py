@@ -89,17 +89,12 @@ def runs_command(folder: Path = RUNS_FOLDER, /, *, json: JsonFlag = False) -> No
     if folder != RUNS_FOLDER and not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r}")
     records = [run.as_dict() for run in runs_in(folder)]
-    if json:
-        print_json({"runs": records})
-        return
-    if not records:
-        print_result(None, f"No runs in {folder}. Start one with: wander demo")
-        return
     table = Table("run", "recipe", "seed", "progress", "finished")
     for run in records:
         cells = (run["path"], run["recipe"], run["seed"], run["reached"], "yes" if run["finished"] else "no")
         table.add_row(*(one_line(str(cell)) for cell in cells))
-    print_result(table)
+    lines = [] if records else [f"No runs in {folder}. Start one with: wander demo"]
+    show_result({"runs": records}, *lines, table=table if records else None, json=json)
 
 
 def list_command(*, json: JsonFlag = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,6 +99,9 @@ class AnswerOptions:
         if self.greedy and self.temperature:
             raise UsageError("--greedy and --temperature exclude each other")
         temperature = 0.0 if greedy or self.greedy else self.temperature
+        headers = _json_object("--extra-headers", self.extra_headers, '{"anthropic-beta": "context-1m-2025-08-07"}')
+        if not all(isinstance(value, str) for value in (headers or {}).values()):
+            raise UsageError("--extra-headers must be a JSON object of strings")
         return PolicyOptions(
             model=self.model,
             temperature=temperature,
@@ -108,8 +110,8 @@ class AnswerOptions:
             tool_calls=self.tool_calls or "template",
             seed=self.seed,
             api_key=self.api_key,
-            extra_body=parse_extra_body(self.extra_body),
-            headers=parse_extra_headers(self.extra_headers),
+            extra_body=_json_object("--extra-body", self.extra_body, '{"top_p": 0.9}'),
+            headers=headers,
         )
 
     def _thinking(self) -> ThinkingBudget | None:
@@ -142,27 +144,14 @@ class PriceOptions:
 DEFAULT_PRICES = PriceOptions()
 
 
-def parse_extra_headers(text: str | None) -> Mapping[str, str] | None:
-    """The headers of --extra-headers. Raises UsageError for anything but a JSON object of strings."""
-    if text is None:
-        return None
-    try:
-        headers = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--extra-headers is no JSON: {error}") from error
-    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
-        raise UsageError("--extra-headers must be a JSON object of strings")
-    return headers
-
-
-def parse_extra_body(text: str | None) -> Mapping[str, Any] | None:
-    """The fields of --extra-body. Raises UsageError for anything but a JSON object."""
+def _json_object(option: str, text: str | None, example: str) -> dict[str, Any] | None:
+    """The JSON object that an option gives. Raises UsageError for anything else."""
     if text is None:
         return None
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--extra-body is no JSON: {error}") from error
+        raise UsageError(f"{option} is no JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise UsageError(f'--extra-body must be a JSON object, like {{"top_p": 0.9}}, and is {text[:60]}')
+        raise UsageError(f"{option} must be a JSON object, like {example}")
     return fields

@@ -59,15 +59,22 @@ class StartOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeOptions:
+class ResumeRun:
     """Going on with a run."""
 
     resume: Path | None = None
     """Go on with the run in this folder, as it was begun."""
-    accept_changes: bool = False
-    """With --resume: go on although the environment, its rubric or its tasks have changed since."""
     previous_state: bool = False
     """With --resume: go on from the state saved before the last one, which is damaged."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeOptions(ResumeRun):
+    """Going on with a training run."""
+
+    accept_changes: bool = False
+    """With --resume: go on although the environment, its rubric or its tasks have changed since."""
 
     @property
     def arguments(self) -> dict[str, Any]:
