@@ -6,10 +6,11 @@ An entry point names a `Command` in a module that imports nothing heavy, so that
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from cyclopts import App
+from cyclopts import App, ArgumentCollection
 
 from wanderlust import __version__
 from wanderlust._lazy import import_object
@@ -17,6 +18,15 @@ from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, b
 
 GROUP = "wanderlust.commands"
 VERSION_FLAGS = ("--version", "-V")
+
+
+GIVEN: ContextVar[frozenset[str]] = ContextVar("GIVEN", default=frozenset())
+"""Names of the parameters of this command that were given, whatever their values."""
+
+
+def note_given(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Keep the names of the parameters that were given, for commands that also read a file of settings."""
+    GIVEN.set(frozenset(part.strip("-").replace("-", "_") for one in arguments if one.tokens for part in one.names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,7 @@ from cyclopts import (
 
 from wanderlust import __version__
 from wanderlust._lazy import missing_package
-from wanderlust.cli.commands import VERSION_FLAGS, Command, installed_commands
-from wanderlust.cli.options import note_given
+from wanderlust.cli.commands import VERSION_FLAGS, Command, installed_commands, note_given
 from wanderlust.cli.output import print_note, replace_unencodable, reserve_stdout_for_json
 from wanderlust.errors import UsageError, WanderlustError
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, ArgumentCollection, Parameter
+from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
@@ -39,15 +38,6 @@ LoggerNames = Annotated[
     tuple[str, ...], Parameter(help="Send metrics to tensorboard, wandb, trackio or mlflow as well; may be repeated.")
 ]
 JsonFlag = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
-
-GIVEN: ContextVar[frozenset[str]] = ContextVar("GIVEN", default=frozenset())
-"""Names of the parameters of this command that were given, whatever their values."""
-
-
-def note_given(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Keep the names of the parameters that were given, for commands that also read a file of settings."""
-    GIVEN.set(frozenset(part.strip("-").replace("-", "_") for one in arguments if one.tokens for part in one.names))
-
 
 KEY_SUGGESTION = (
     f"the endpoint wants a key and none was sent: set {API_KEY_VARIABLE}, or name its variable with --api-key"

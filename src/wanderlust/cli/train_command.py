@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
+from wanderlust.cli.commands import GIVEN
 from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
-from wanderlust.cli.options import GIVEN, JsonFlag, LoggerNames, PositiveInt
+from wanderlust.cli.options import JsonFlag, LoggerNames, PositiveInt
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.cli.reasoner_command import PRESET as REASONER
 from wanderlust.cli.reasoner_command import reasoner_command
