@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
 from itertools import pairwise
+from re import fullmatch
 
 from cyclopts import (
     App,
@@ -158,13 +159,8 @@ def _describe_usage_error(error: CycloptsError) -> str:
         name, valid = (error.unused_tokens or ["?"])[0], command_names(error.app or build())
         no_command = f"{command} has no command" if error.command_chain else "no command"
         return f"{no_command} {name!r}; {_suggest(name, valid, f'{command} --help')}"
-    if isinstance(error, UnknownOptionError):
-        name = (error.token.keyword or error.token.value).split("=")[0]
-        if siblings := _siblings_with(name, error.command_chain or ()):
-            return f"{command} has no option {name}: it is for {siblings}"
-        option_names = sorted({option for argument in error.argument_collection for option in argument.names})
-        long_names = [option for option in option_names if option.startswith("--")]
-        return f"{command} has no option {name}; {_suggest(name, long_names, f'{command} --help')}"
+    if unknown := _unknown_option(error):
+        return f"{command} has no option {unknown}{_place_of_option(unknown, error.command_chain or ())}"
     if isinstance(error, UnusedCliTokensError):
         return f"{command} takes no further {', '.join(map(repr, error.unused_tokens or ()))} (see {command} --help)"
     if type(error) is MissingArgumentError and error.argument is not None and error.keyword is None:
@@ -177,17 +173,30 @@ def command_names(app: App) -> list[str]:
     return [name for name in app if not name.startswith("-")]
 
 
-def _siblings_with(option: str, chain: Sequence[str]) -> str:
-    """The commands beside a nested one that take the option."""
-    if len(chain) != 2:
+def _unknown_option(error: CycloptsError) -> str:
+    """The option that no parameter takes; empty where that is not what is wrong. Of two errors it is the first told."""
+    if isinstance(error, UnknownOptionError):
+        return (error.token.keyword or error.token.value).split("=")[0]
+    if not isinstance(error, MissingArgumentError) or error.argument is None:
         return ""
-    app, found = build(chain[0]), []
-    for name in command_names(app[chain[0]]):
-        with app.app_stack([chain[0], name]):  # has the defaults by which options are named
-            arguments = app[chain[0]][name].assemble_argument_collection()
-        if any(option in argument.names for argument in arguments):
-            found.append(name)
-    return f"wander {chain[0]} {', '.join(found)}" if found else ""
+    left = [token.split("=")[0] for token in error.unused_tokens or () if fullmatch(r"-[a-zA-Z]|--\w.*", token)]
+    return next((option for option in left if option not in error.argument.names), "")
+
+
+def _place_of_option(option: str, chain: Sequence[str]) -> str:
+    """The commands beside a nested one that take the option; else the nearest ones that the command itself takes."""
+    app = build(chain[0])
+
+    def names(*below: str) -> list[str]:
+        with app.app_stack([chain[0], *below]):  # has the defaults by which options are named
+            arguments = (app[chain[0]][below[0]] if below else app[chain[0]]).assemble_argument_collection()
+        return sorted({name for argument in arguments for name in argument.names if name.startswith("-")})
+
+    siblings = [name for name in command_names(app[chain[0]]) if option in names(name)]
+    if siblings:
+        return f": it is for wander {chain[0]} {', '.join(siblings)}"
+    own = [name for name in names(*chain[1:]) if name.startswith("--")]
+    return f"; {_suggest(option, own, ' '.join(['wander', *chain, '--help']))}"
 
 
 def _suggest(name: str, valid: Sequence[str], help_command: str) -> str:
