@@ -23,10 +23,7 @@ Made = TypeVar("Made", Card, RecipeComparison)
 PlanFile = Annotated[Path, Parameter(help="The plan, a .toml file.")]
 
 
-DataFolder = Annotated[
-    Path | None,
-    Parameter(help="Folder that is written, and gone on in. Default: data/NAME after the plan, with what is compared."),
-]
+DataFolder = Annotated[Path | None, Parameter(help="Folder that is written, or gone on in. Default: data/NAME.")]
 Concurrency = Annotated[PositiveInt, Parameter(help="Answers at once; the result does not depend on it.")]
 
 

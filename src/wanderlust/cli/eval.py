@@ -17,7 +17,7 @@ from wanderlust.cli.eval_options import (
 )
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import (
-    DEFAULT_ANSWER_OPTIONS,
+    ANSWER_DEFAULTS,
     KEY_SUGGESTION,
     AnswerOptions,
     EnvironmentName,
@@ -47,7 +47,7 @@ def eval_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     task_options: TaskOptions = DEFAULT_TASK_OPTIONS,
     worker_options: WorkerOptions = DEFAULT_WORKER_OPTIONS,
     report_options: ReportOptions = DEFAULT_REPORT_OPTIONS,

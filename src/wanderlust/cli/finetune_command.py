@@ -11,9 +11,9 @@ from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import resumable
-from wanderlust.cli.options import JsonFlag, LoggerNames
+from wanderlust.cli.options import JsonFlag
 from wanderlust.cli.output import show_result
-from wanderlust.cli.train_command import ResumeRun, refuse_existing_run, run_of_recipe
+from wanderlust.cli.train_command import RunOptions, refuse_existing_run, run_of_recipe
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision
 from wanderlust.store.run_folder import OFFLINE_COMMANDS, RUNS_FOLDER, shell_command
@@ -66,16 +66,6 @@ class RewardModelOptions(_Options):
     engine: Annotated[Literal["local", "fsdp"], Hidden] = "local"
     processes: Annotated[int, Hidden] = 1
     precision: Annotated[Precision, Hidden] = "fp32"
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(ResumeRun):
-    """The folder of the run."""
-
-    out: Path | None = None
-    """New folder of the run. Default: runs/METHOD-DATA-seedN."""
-    logger: LoggerNames = ()
 
 
 DEFAULT_SFT, DEFAULT_DPO, DEFAULT_REWARD_MODEL = SFTOptions(), DPOOptions(), RewardModelOptions()

@@ -30,9 +30,7 @@ from wanderlust.runner.terminal import Table
 MAX_REPORTED = 20
 HubPlace = Annotated[str, Parameter(name="HUB", help="Folder of the hub; to read one, also its web address.")]
 HubOrSource = Annotated[str, Parameter(name="HUB", help="Folder or web address of a hub, or a place elsewhere.")]
-SigningKey = Annotated[
-    Path, Parameter(help="Private SSH key that signs the change; its .pub file where an agent has the key.")
-]
+SigningKey = Annotated[Path, Parameter(help="Private SSH key that signs; its .pub file where an agent has the key.")]
 Owner = Annotated[str | None, Parameter(help="Fingerprint that the key of the hub's owner must have, SHA256:...")]
 Reason = Annotated[str, Parameter(help="One line that readers see.")]
 AnyVersion = Annotated[str, Parameter(help="Name of the environment; NAME==VERSION where it is not the newest.")]

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import DEFAULT_ANSWER_OPTIONS, AnswerOptions, JsonFlag, MorePaths, PositiveInt
+from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, JsonFlag, MorePaths, PositiveInt
 from wanderlust.cli.output import print_note, show_result
 from wanderlust.environments.inbox.importing import import_mail
 from wanderlust.environments.inbox.question_writers import PolicyWriter, TemplateWriter
@@ -96,7 +96,7 @@ def questions_command(
     *,
     out: OutFile,
     options: QuestionOptions = DEFAULT_QUESTION_OPTIONS,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     json: JsonFlag = False,
 ) -> int:
     """Write questions that can be verified.

@@ -2,7 +2,4 @@
 
 from wanderlust.cli.commands import Command
 
-INBOX = Command(
-    target="wanderlust.cli.inbox_command:inbox",
-    help="Import your own mail for the mail agent; write questions about it.",
-)
+INBOX = Command(target="wanderlust.cli.inbox_command:inbox", help="Import your own mail, and write questions about it.")

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
-from wanderlust.cli.output import print_json, print_note, print_result, show_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError, WanderlustError, one_line, printable
 from wanderlust.evals.comparison import compare
 from wanderlust.runner.control import ControlCommand, send_command
@@ -44,15 +44,13 @@ def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float
         The reward from which on a rollout has passed.
     """
     comparison = compare(first, second, pass_threshold=pass_threshold)
-    if json:
-        print_json({"first": str(first), "second": str(second), **{"comparison": asdict(comparison)}})
-        return
-    print_result(comparison.table(str(first), str(second)), comparison.verdict)
+    lines = [comparison.verdict]
     for word, tasks in (("only the second passes", comparison.gained), ("only the first passes", comparison.lost)):
-        more = [f"  and {len(tasks) - MAX_FLIPS_PRINTED} more"] if len(tasks) > MAX_FLIPS_PRINTED else []
-        print_result(
-            None, f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:MAX_FLIPS_PRINTED]), *more
-        )
+        lines += [f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:MAX_FLIPS_PRINTED])]
+        if len(tasks) > MAX_FLIPS_PRINTED:
+            lines.append(f"  and {len(tasks) - MAX_FLIPS_PRINTED} more")
+    body = {"first": str(first), "second": str(second), "comparison": asdict(comparison)}
+    show_result(body, *lines, table=comparison.table(str(first), str(second)), json=json)
     if comparison.missing:
         print_note(f"{comparison.missing} tasks were scored in one run only and are in no figure")
 

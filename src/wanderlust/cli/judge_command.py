@@ -16,7 +16,7 @@ from cyclopts.validators import Number
 from wanderlust.cli.commands import nested
 from wanderlust.cli.judge_gap import DEFAULT_JUDGE_SETTINGS, JudgeSettings, gap_command
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import DEFAULT_ANSWER_OPTIONS, AnswerOptions, JsonFlag, PolicyName
+from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, JsonFlag, PolicyName
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, calibrate
@@ -51,13 +51,7 @@ class LabeledAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 judge = nested("judge", "How far can a judge be trusted, and what is choosing by it worth?")
 judge.command(gap_command, name="gap")
-Threshold = Annotated[
-    float,
-    Parameter(
-        validator=Number(gt=0, lte=1),
-        help="An answer is accepted whose mean score over the votes, from 0 to 1, is at least this.",
-    ),
-]
+MinScore = Parameter(validator=Number(gt=0, lte=1), help="Mean score, 0 to 1, from which on an answer is accepted.")
 
 
 @judge.command(name="calibrate")
@@ -66,9 +60,9 @@ def calibrate_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
-    threshold: Threshold = DEFAULT_THRESHOLD,
+    threshold: Annotated[float, MinScore] = DEFAULT_THRESHOLD,
     json: JsonFlag = False,
 ) -> int:
     """Measure a judge's errors on items whose truth is known.

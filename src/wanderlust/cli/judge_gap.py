@@ -14,14 +14,14 @@ from cyclopts.validators import Number
 from wanderlust import GroupJudge, Judge, Task, Trajectory, rollouts
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import (
-    DEFAULT_ANSWER_OPTIONS,
+    ANSWER_DEFAULTS,
     AnswerOptions,
     EnvironmentName,
     JsonFlag,
     PolicyName,
     PositiveInt,
 )
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.judge_calibration import JudgeGap, best_of
 from wanderlust.policies.resolve import (
@@ -164,7 +164,7 @@ def gap_command(
     *,
     policy: PolicyName,
     judge: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     gap_options: JudgeGapOptions = DEFAULT_GAP_OPTIONS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
     json: JsonFlag = False,
@@ -224,21 +224,18 @@ async def _group_verdicts(
 
 
 def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> None:
-    if json:
-        failed = {"without_verdict": sample.without_verdict, "refused": sample.refused, "unscored": sample.unscored}
-        print_json({"judge": title, "share": gap.share, **failed, **asdict(gap)})
-    else:
-        table = Table("truth of", "95% interval", title=f"{title}, {gap.groups} tasks", title_justify="left")
-        for name, estimate in (
-            ("the rollout that the judge likes best", gap.chosen),
-            ("the best rollout", gap.ideal),
-            ("the mean rollout", gap.mean),
-            ("gained by the judge, paired by task", gap.gained),
-            ("that could be gained", gap.possible),
-        ):
-            table.add_row(name, str(estimate))
-        summary = "There is nothing to gain by choosing." if gap.share is None else f"It gains {gap.share:.0%} of that."
-        print_result(table, summary)
+    table = Table("truth of", "95% interval", title=f"{title}, {gap.groups} tasks", title_justify="left")
+    for name, estimate in (
+        ("the rollout that the judge likes best", gap.chosen),
+        ("the best rollout", gap.ideal),
+        ("the mean rollout", gap.mean),
+        ("gained by the judge, paired by task", gap.gained),
+        ("that could be gained", gap.possible),
+    ):
+        table.add_row(name, str(estimate))
+    summary = "There is nothing to gain by choosing." if gap.share is None else f"It gains {gap.share:.0%} of that."
+    failed = {"without_verdict": sample.without_verdict, "refused": sample.refused, "unscored": sample.unscored}
+    show_result({"judge": title, "share": gap.share, **failed, **asdict(gap)}, summary, table=table, json=json)
     if sample.unscored:
         print_note(f"{sample.unscored} rollouts have no reward and are in no figure")
     if sample.without_verdict:

@@ -2,7 +2,4 @@
 
 from wanderlust.cli.commands import Command
 
-LAB = Command(
-    target="wanderlust.cli.lab:lab_command",
-    help="Watch a published reward hack happen: a flawed reward, a small model, the monitors.",
-)
+LAB = Command(target="wanderlust.cli.lab:lab_command", help="Watch a published reward hack happen, and the monitors.")

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import (
-    DEFAULT_ANSWER_OPTIONS,
+    ANSWER_DEFAULTS,
     AnswerOptions,
     EnvironmentName,
     JsonFlag,
@@ -62,7 +62,7 @@ def optimize_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     search_options: SearchOptions = DEFAULT_SEARCH_OPTIONS,
     out: Path | None = None,
     concurrency: PositiveInt = 64,

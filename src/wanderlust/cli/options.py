@@ -111,7 +111,7 @@ class AnswerOptions:
         return ThinkingBudget(min_tokens=self.min_thinking or 0, max_tokens=self.max_thinking)
 
 
-DEFAULT_ANSWER_OPTIONS = AnswerOptions()
+ANSWER_DEFAULTS = AnswerOptions()
 
 
 @Parameter(name="*")

@@ -15,7 +15,7 @@ from wanderlust.cli.eval_options import make_estimator, synthesis_writer
 from wanderlust.cli.judge_gap import DEFAULT_JUDGE_SETTINGS, JudgeSettings
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import (
-    DEFAULT_ANSWER_OPTIONS,
+    ANSWER_DEFAULTS,
     AnswerOptions,
     EnvironmentName,
     JsonFlag,
@@ -94,7 +94,7 @@ def scale_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     scale_options: ScaleOptions = DEFAULT_SCALE_OPTIONS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
     json: JsonFlag = False,

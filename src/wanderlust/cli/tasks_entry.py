@@ -2,7 +2,4 @@
 
 from wanderlust.cli.commands import Command
 
-TASKS = Command(
-    target="wanderlust.cli.tasks_command:tasks",
-    help="Make repository tasks from packages' tests; read and write Harbor tasks.",
-)
+TASKS = Command(target="wanderlust.cli.tasks_command:tasks", help="Make repository tasks; read and write Harbor tasks.")

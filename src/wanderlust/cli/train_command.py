@@ -60,9 +60,12 @@ class StartOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRun:
-    """Going on with a run."""
+class RunOptions:
+    """The folder of a run, new or gone on with."""
 
+    out: Path | None = None
+    """New folder of the run. Default: runs/train-ENV-seedN, or runs/sft-DATA-seedN for the data of sft."""
+    logger: LoggerNames = ()
     resume: Path | None = None
     """Go on with the run in this folder, as it was begun."""
     previous_state: bool = False
@@ -71,8 +74,8 @@ class ResumeRun:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeOptions(ResumeRun):
-    """Going on with a training run."""
+class TrainRunOptions(RunOptions):
+    """The same for a training run."""
 
     accept_changes: bool = False
     """With --resume: go on although the environment, its rubric or its tasks have changed since."""
@@ -92,8 +95,8 @@ class ProcessOptions(WorkerOptions):
     """Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU."""
 
 
-DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS, DEFAULT_RESUME_OPTIONS = TrainOptions(), StartOptions(), ResumeOptions()
-DEFAULT_PROCESS_OPTIONS = ProcessOptions()
+DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS = TrainOptions(), StartOptions()
+DEFAULT_RUN_OPTIONS, DEFAULT_PROCESS_OPTIONS = TrainRunOptions(), ProcessOptions()
 
 
 def train_command(
@@ -103,10 +106,8 @@ def train_command(
     policy: str | None = None,
     start_options: StartOptions = DEFAULT_START_OPTIONS,
     train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
-    out: Path | None = None,
-    resume_options: ResumeOptions = DEFAULT_RESUME_OPTIONS,
+    run_options: TrainRunOptions = DEFAULT_RUN_OPTIONS,
     process_options: ProcessOptions = DEFAULT_PROCESS_OPTIONS,
-    logger: LoggerNames = (),
     json: JsonFlag = False,
 ) -> None:
     """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
@@ -117,11 +118,10 @@ def train_command(
         Name of an environment, package.module:Name, or file.py:Name.
     policy:
         A run or checkpoint folder, smollm2, or fresh: a new small model that first imitates the environment's teacher.
-    out:
-        New folder of the run. Default: runs/train-ENV-seedN.
     """
+    out, logger, resume = run_options.out, run_options.logger, run_options.resume
     check_logger_names(logger)
-    new, resume, preset = None, resume_options.resume, start_options.preset
+    new, preset = None, start_options.preset
     if preset == REASONER and resume is None:
         given = _reasoner_options(env, train_options, start_options, logger=logger)
         reasoner_command(policy, given, out=out, workers=process_options.workers, json=json)
@@ -131,7 +131,7 @@ def train_command(
         _refuse_with_resume(asked)
         folder = run_of_recipe(resume, "train").path
     else:
-        if resume_options != DEFAULT_RESUME_OPTIONS:
+        if run_options.accept_changes or run_options.previous_state:
             raise UsageError("--accept-changes and --previous-state go with --resume RUN")
         new = _new_config(env, policy, start_options, options=train_options)
         folder = out or RUNS_FOLDER / f"train-{(preset or str(new.env)).replace(':', '-')}-seed{new.seed}"
@@ -145,7 +145,7 @@ def train_command(
                 **asdict(process_options),
                 loggers=logger,
                 progress=progress,
-                **resume_options.arguments,
+                **run_options.arguments,
                 engine_url=train_options.engine_url or None,
             )
         else:

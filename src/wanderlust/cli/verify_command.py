@@ -16,7 +16,7 @@ from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import find_evaluation
 
 
-def verify_artefacts_command(artefact: Path, /, *artefacts: MorePaths, json: JsonFlag = False) -> int:
+def verify_command(artefact: Path, /, *artefacts: MorePaths, json: JsonFlag = False) -> int:
     """Check artefacts again, each from itself alone: proofs, models, cores, refutations, programs.
 
     A file holds the statement, what may be used, and the artefact. Of a run, the artefacts of all its rollouts are

@@ -2,7 +2,4 @@
 
 from wanderlust.cli.commands import Command
 
-VERIFY = Command(
-    target="wanderlust.cli.verify_command:verify_artefacts_command",
-    help="Check stored proofs, models and refutations again.",
-)
+VERIFY = Command(target="wanderlust.cli.verify_command:verify_command", help="Check stored proofs and models again.")

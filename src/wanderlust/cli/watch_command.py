@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import DEFAULT_ANSWER_OPTIONS, AnswerOptions, EnvironmentName, PolicyName
+from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, EnvironmentName, PolicyName
 from wanderlust.cli.play_command import print_episode_end, task_at_position
 from wanderlust.environment import Environment
 from wanderlust.policies.resolve import open_policies, resolve_policy, resolve_seats
@@ -22,7 +22,7 @@ def watch_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     seats: str = "",
     split: str = "eval",
     task_index: int = 0,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from wanderlust.cli.commands import nested
-from wanderlust.cli.long_commands import set_library_environment
-from wanderlust.cli.options import JsonFlag
-from wanderlust.cli.output import show_result
-from wanderlust.cli.world_bench import bench_command
+from wanderlust.cli.long_commands import set_library_environment, stoppable
+from wanderlust.cli.options import DEFAULT_PRICES, JsonFlag, PositiveInt, PriceOptions
+from wanderlust.cli.output import print_json, print_note, print_result, show_result
 from wanderlust.cli.world_budget import budget_command
 from wanderlust.cli.world_files import import_command, verify_command
 from wanderlust.cli.world_new import new_world_command
@@ -24,10 +27,16 @@ from wanderlust.cli.world_options import (
 from wanderlust.cli.world_show import print_outcome, show_world
 from wanderlust.cli.world_write import review_command, write_command
 from wanderlust.environments.assistant_life import AssistantLife, life_with
+from wanderlust.errors import UsageError
 from wanderlust.policies.resolve import open_policies, resolve_policy
+from wanderlust.recipes.world_benchmark import PAGE_FILE, run_world_benchmark
 from wanderlust.runner.engine import rollout
 from wanderlust.runner.terminal import Table
+from wanderlust.store.run_folder import shell_command
 from wanderlust.types import Policy, Rollout, Task
+
+OutFolder = Annotated[Path, Parameter(help="Folder of the rollouts and the report; the same command goes on in it.")]
+FurtherPlayers = Annotated[tuple[str, ...], Parameter(help="A further player as NAME=POLICY; may be given again.")]
 
 world = nested(
     "world",
@@ -41,7 +50,6 @@ world.command(verify_command, name="verify")
 world.command(import_command, name="import")
 world.command(budget_command, name="budget")
 world.command(new_world_command, name="new")
-world.command(bench_command, name="bench")
 world.command(write_command, name="write")
 world.command(review_command, name="review")
 
@@ -88,3 +96,63 @@ def run_scenario(
             return await rollout(env, task, player, seed=model_options.seed)
 
     return print_outcome(asyncio.run(played()), json=json)
+
+
+@world.command(name="bench")
+def bench_command(
+    env: str = "life",
+    /,
+    *,
+    policy: PlayerName = "oracle",
+    out: OutFolder,
+    samples: PositiveInt = 3,
+    player: FurtherPlayers = (),
+    model_options: WorldModelOptions = DEFAULT_MODEL_OPTIONS,
+    prices: PriceOptions = DEFAULT_PRICES,
+    json: JsonFlag = False,
+) -> int:
+    """Play all tasks of eval several times: figures by capability, beside the environment's players.
+
+    The exit code is 1 where rollouts failed.
+
+    Parameters
+    ----------
+    env:
+        An environment of generated scenarios, as in life,levels=2.
+    samples:
+        Runs of every task.
+    """
+    players = dict(_named(one) for one in player)
+    words = [env, "--policy", policy, "--samples", str(samples), "--out", str(out)]
+    words += [word for one in player for word in ("--player", one)]
+    resume = f"stopped; finished work is saved; resume with: {shell_command('world', 'bench', *words)}"
+    with stoppable(lambda: resume) as progress:
+        result = run_world_benchmark(
+            env,
+            policy,
+            out=out,
+            samples=samples,
+            options=model_options.policy_options(),
+            prices=prices.prices(),
+            players=players,
+            announce=lambda expected: print_note(str(expected)),
+            progress=progress,
+        )
+    if json:
+        print_json(result.as_dict())
+    else:
+        *tables, last = result.tables()
+        for table in tables:
+            print_result(table)
+        for remark in result.calibration.remarks.values():
+            print_note(remark)
+        print_result(last, f"The report is {out / PAGE_FILE}.")
+    return 1 if result.report.incomplete else 0
+
+
+def _named(text: str) -> tuple[str, str]:
+    """A further player's name and policy. UsageError for a text of another form."""
+    name, given, policy = text.partition("=")
+    if not name or not given or not policy:
+        raise UsageError(f"--player takes NAME=POLICY, as in small=runs/train-life-seed0, not {text!r}")
+    return name, policy

@@ -2,7 +2,4 @@
 
 from wanderlust.cli.commands import Command
 
-WORLD = Command(
-    target="wanderlust.cli.world_command:world",
-    help="Simulated lives: list, show, run and verify scenarios, import files, draw budgets.",
-)
+WORLD = Command(target="wanderlust.cli.world_command:world", help="Simulated lives: list, run and verify scenarios.")
