@@ -313,7 +313,7 @@ def test_an_artefact_is_checked_again_from_its_file_alone(tmp_path, capsys):
         main(["verify"])
     assert (left.value.code, capsys.readouterr().err) == (
         2,
-        "wander: wander verify needs files of artefacts or runs\n",
+        "wander: wander verify needs ARTEFACT (see wander verify --help)\n",
     )
 
 

@@ -233,7 +233,8 @@ def test_the_threshold_is_an_option(place, capsys):
     assert shares[0] > shares[1]
     assert ran(capsys, *words, "--threshold", "0")[0] == 2
     code, _, err = ran(capsys, "judge", "gap", "tictactoe", "--policy", "teacher", "--threshold", "0.7")
-    assert (code, err.splitlines()) == (2, ["wander: --threshold is for wander judge calibrate"])
+    told = "wander judge gap has no option --threshold: it is for wander judge calibrate"
+    assert (code, err.splitlines()) == (2, [f"wander: {told}"])
 
 
 def test_a_judge_without_verdicts_is_an_error_and_no_zero(place, capsys):
@@ -258,7 +259,7 @@ def test_a_published_prompt_is_measured_as_it_is(place, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["judge", "measure", "items.jsonl"], "has no 'measure'"),
+        (["judge", "measure", "items.jsonl"], "has no command 'measure'"),
         (["judge", "calibrate", "bad.jsonl"], "line 2 is no item"),
         (["judge", "calibrate", "empty.jsonl"], "has no items"),
         (["judge", "calibrate", "missing.jsonl"], "there is no such file"),

@@ -19,7 +19,7 @@ from aiohttp.test_utils import TestServer, unused_port
 from rich.console import Console
 
 from patience import PATIENCE, wait_until
-from wanderlust.cli.main import COMMANDS, main
+from wanderlust.cli.main import main
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.progress import Progress
@@ -120,22 +120,30 @@ def test_every_help_page_works_without_torch(tmp_path: Path) -> None:
 import sys
 for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy", "matplotlib"):
     sys.modules[name] = None
-from wanderlust.cli.main import main
-for words in (["--help"], *([name, "--help"] for name in {commands})):
+from wanderlust.cli.main import COMMANDS, build, command_names, main
+app = build()
+pages = [[], *([name] for name in command_names(app))]
+pages += [[name, below] for name in command_names(app) for below in command_names(app[name])]
+pages.sort(key=lambda words: bool(words) and words[0] not in COMMANDS)
+for words in pages:
+    if words and words[0] not in COMMANDS:
+        sys.modules.pop("numpy", None)  # a package may need it
     try:
-        main(words)
+        main([*words, "--help"])
     except SystemExit as end:
-        assert not end.code, end.code
+        assert not end.code, (words, end.code)
+print("pages:", len(pages))
+sys.modules["numpy"] = None
 try:
     main(["demo"])
 except SystemExit as end:
     assert end.code == 2, end.code
 """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code.replace("{commands}", repr([*COMMANDS]))],
+        [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True,
     )  # fmt: skip
-    assert done.stdout.count("Usage: wander") == 1 + len(COMMANDS)
+    assert done.stdout.count("Usage: wander") == int(done.stdout.split()[-1]) > 60
     assert done.stderr.splitlines()[-1].endswith("install it with pip install 'wanderlust[train]'")
     assert not (tmp_path / "runs").exists()
 

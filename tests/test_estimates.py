@@ -137,7 +137,7 @@ def test_a_group_without_an_estimate_is_counted_and_no_zero(place, capsys):
         ([*EVAL, "--synthesizer", "plus_one.py:anchor"], "--aggregate synthesis"),
         ([*EVAL, "--aggregate", "synthesis"], "needs a synthesizer"),
         ([*EVAL, "--aggregate", "mutual"], "a model that can be read"),
-        ([*GAP], "--judge JUDGE"),
+        ([*GAP], "needs --judge"),
         ([*GAP, "--judge", "plus_one.py:knows", "--samples", "1"], "nothing to choose"),
         (["judge", "calibrate", "items", "--policy", "plus_one.py:knows", "--samples", "4"], "for wander judge gap"),
     ],

@@ -45,11 +45,11 @@ def test_the_package_imports_next_to_nothing():
 
 def test_the_command_line_imports_little():
     ours, others = imported("wanderlust.cli.main")
-    assert len(ours) <= 40, ours
+    assert len(ours) <= 12, ours
     assert "aiohttp" not in others
 
 
 def test_help_imports_little_more():
     ours, others = imported("wanderlust.cli.main", HELP)
-    assert len(ours) <= 40, ours
+    assert len(ours) <= 25, ours
     assert "aiohttp" not in others

@@ -450,7 +450,7 @@ def test_the_commands_of_the_tutorial_run(tmp_path, monkeypatch, capsys):
     ("words", "code", "line"),
     [
         (["inbox", "impart"], 2, "did you mean import"),
-        (["inbox", "import", "--out", "x"], 2, "needs a path"),
+        (["inbox", "import", "--out", "x"], 2, "needs MAIL"),
         (["inbox", "import", "."], 2, "needs --out"),
         (["inbox", "import", "nowhere", "--out", "x"], 2, "there is nothing at nowhere"),
         (["inbox", "import", "empty", "--out", "x"], 1, ""),

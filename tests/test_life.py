@@ -238,8 +238,8 @@ def test_a_rollout_of_an_evaluation_is_shown(capsys, tmp_path):
 
 def test_wrong_calls_are_one_line(capsys):
     for words, why in (
-        (("world", "dance"), "cannot 'dance'"),
-        (("world", "show"), "needs a scenario"),
+        (("world", "dance"), "no command 'dance'"),
+        (("world", "show"), "needs SCENARIO"),
         (("world", "show", "nap/eval-0/1"), "no family 'nap'"),
         (("world", "run", "invite/eval-0/1", "--policy", "nobody"), "nobody"),
     ):

@@ -205,7 +205,7 @@ def test_the_command_says_what_it_made(tmp_path, capsys):
     ]
     for words, expected in (
         (["tasks", "mine", str(source)], "--out"),
-        (["tasks", "dig", "x"], "no verb 'dig'"),
+        (["tasks", "dig", "x"], "no command 'dig'"),
         (["tasks", "list", str(tmp_path)], "has no tasks.jsonl"),
     ):
         with pytest.raises(SystemExit) as left:

@@ -269,8 +269,8 @@ def test_what_cannot_be_verified_is_one_line(folder, capsys, tmp_path):
         (("verify", none / "x.json"), "cannot be read"),
         (("verify", name, none, 1), "there is no run here"),
         (("verify", none, "x"), "say which rollout"),
-        (("verify",), "needs a scenario"),
-        (("import",), "needs files"),
+        (("verify",), "needs SCENARIO"),
+        (("import",), "needs FILE"),
         (("import", folder), "cannot be read: Is a directory"),
         (("budget", none), "there is no run here"),
     ):

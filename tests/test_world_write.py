@@ -228,9 +228,9 @@ def test_the_command_drafts_by_a_script(tmp_path, capsys, monkeypatch):
     assert code == 0, err
     assert json.loads(out)["counts"] == {"ready": 1, "easy": 0, "failed": 0}
     assert command(capsys, "write", "--policy", "writer.py:writer")[0] == 2
-    for words in ([], ["--policy", "greedy"]):
+    for words, why in (([], "needs --policy"), (["--policy", "greedy"], "needs a writer: --policy URL")):
         code, _, err = command(capsys, "write", "--out", "more", *words)
-        assert (code, "needs a writer: --policy URL" in err, len(err.strip().splitlines())) == (2, True, 1)
+        assert (code, why in err, len(err.strip().splitlines())) == (2, True, 1)
 
 
 def test_a_folder_whose_names_lead_elsewhere_is_refused(folder):

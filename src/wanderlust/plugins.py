@@ -13,13 +13,14 @@ from wanderlust._lazy import import_object
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 
 
-def declared(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group, sorted by name.
+def declared(group: str, name: str | None = None) -> dict[str, EntryPoint]:
+    """The entry points of a group, sorted by name, or those of one name alone.
 
     Raises UsageError, which names both packages, where two declare different objects under one name.
     """
+    points = entry_points(group=group) if name is None else entry_points(group=group, name=name)
     found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+    for point in sorted(points, key=lambda point: point.name):
         first = found.setdefault(point.name, point)
         if first.value != point.value:
             raise UsageError(
@@ -29,11 +30,14 @@ def declared(group: str) -> dict[str, EntryPoint]:
     return found
 
 
-def load(point: EntryPoint) -> Any:
-    """The object of an entry point. Raises UsageError, which names the package, where it cannot be imported."""
+def load(point: EntryPoint, target: str | None = None) -> Any:
+    """The object of an entry point, or one that its package names elsewhere.
+
+    Raises UsageError, which names the package, where it cannot be imported.
+    """
     try:
         with boundary(EnvironmentFailure):
-            return import_object(point.value)
+            return import_object(target or point.value)
     except WanderlustError as error:
         raise UsageError(
             f"{point.name!r} in {point.group}, of the package {distribution_name(point)}, cannot be loaded: "

@@ -363,7 +363,7 @@ def test_the_command_says_what_it_did_and_gives_json(sums, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["data", "bake", str(tmp_path / "plan.toml")])
     assert ended.value.code == 2
-    assert "no verb 'bake' of wander data; verbs: build, ablate, teachers" in capsys.readouterr().err
+    assert "wander data has no command 'bake'; there are build, ablate, teachers" in capsys.readouterr().err
 
 
 def test_a_damaged_card_is_named(sums, tmp_path):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from functools import partial
 from json import dumps
 from pathlib import Path
 
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.new_package import module_of_package, write_package
+from wanderlust.cli.new_package import write_package
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, nearest_names, one_line
@@ -223,31 +224,17 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
         print_result(table, *rest, "", f"{worst.name} on task {best.task.id}, reward {reward:g}:", *turns)
 
 
-PYPROJECT_TEMPLATE = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "{name}"
-version = "0.1.0"
-dependencies = ["wanderlust"]
-entry-points."wanderlust.environments".{name} = "{module}:{kind}"
-
-[tool.hatch.build.targets.wheel]
-only-include = ["{module}.py"]
-"""
 ENVIRONMENT_TEMPLATE = '''\
 from wanderlust import Environment, Scripted, Task, user
 
 
-class {kind}(Environment):
+class CLASS(Environment):
     """Doubling: say here what yours is about."""
 
     def tasks(self, split="train"):
         start = 0 if split == "train" else 1000
-        asked = {{n: user(f"What is {{n}} + {{n}}? End with the number.") for n in range(start, start + 20)}}
-        return [Task(id=f"{{split}}-{{n}}", prompt=(asked[n],), answer=str(2 * n)) for n in asked]
+        asked = {n: user(f"What is {n} + {n}? End with the number.") for n in range(start, start + 20)}
+        return [Task(id=f"{split}-{n}", prompt=(asked[n],), answer=str(2 * n)) for n in asked]
 
     async def run(self, episode):
         said = await episode.agent.act(*episode.task.prompt)
@@ -257,13 +244,13 @@ class {kind}(Environment):
         return Scripted([task.answer])
 '''
 TEST_TEMPLATE = """\
-from {module} import {kind}
+from MODULE import CLASS
 
 from wanderlust import check
 
 
 def test_it_passes_the_gate():
-    report = check({kind}())
+    report = check(CLASS())
     assert report.ok, report
 """
 
@@ -276,12 +263,12 @@ def new_command(name: str, /, *, json: JsonFlag = False) -> None:
     name:
         Name of the environment and of the new folder: letters, digits, hyphens and underscores.
     """
-    module, folder = module_of_package(name), Path(name)
-    words = {"name": module.replace("_", "-"), "module": module, "kind": module.title().replace("_", "")}
-    texts = {
-        "pyproject.toml": PYPROJECT_TEMPLATE,
-        f"{module}.py": ENVIRONMENT_TEMPLATE,
-        f"test_{module}.py": TEST_TEMPLATE,
-    }
-    steps = [f"pip install -e {folder}", shell_command("check", words["name"]), f"pytest {folder}"]
-    write_package(folder, {file: text.format(**words) for file, text in texts.items()}, steps, json=json)
+    write_package(
+        name,
+        "environments",
+        "MODULE:CLASS",
+        code=ENVIRONMENT_TEMPLATE,
+        test=TEST_TEMPLATE,
+        trial=partial(shell_command, "check"),
+        json=json,
+    )

@@ -2,72 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
 
+from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import set_library_environment, stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.errors import UsageError, nearest_names
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.runner.terminal import Table
 from wanderlust_data.ablation import RecipeComparison, ablate_data, compare_teachers
 from wanderlust_data.build import DATA_FOLDER, build_data
 from wanderlust_data.card import CARD_PAGE, Card
 from wanderlust_data.plan import read_plan
 
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataOptions:
-    """Options of the verbs."""
-
-    out: Path | None = None
-    """Folder that is written. Default: data/NAME after the plan, with -ablation or -teachers. The same command goes on
-    in it where it was stopped."""
-    concurrency: PositiveInt = 64
-    """Answers at once; the result does not depend on it."""
+data = nested("data", "Make training data from any environment by a plan, and find out which recipe teaches most.")
+Made = TypeVar("Made", Card, RecipeComparison)
+PlanFile = Annotated[Path, Parameter(help="The plan, a .toml file.")]
 
 
-DEFAULT_DATA_OPTIONS = DataOptions()
-VERBS = {"build": "", "ablate": "-ablation", "teachers": "-teachers"}
+DataFolder = Annotated[Path | None, Parameter(help="Folder that is written, or gone on in. Default: data/NAME.")]
+Concurrency = Annotated[PositiveInt, Parameter(help="Answers at once; the result does not depend on it.")]
 
 
-def data_command(
-    verb: str, plan: Path, /, *, options: DataOptions = DEFAULT_DATA_OPTIONS, json: JsonFlag = False
-) -> int:
-    """Make training data from any environment by a plan, and find out which recipe teaches most.
+@data.command
+def build(plan: PlanFile, /, *, out: DataFolder = None, concurrency: Concurrency = 64, json: JsonFlag = False) -> int:
+    """Make training data: sft.jsonl, dpo.jsonl, rl.jsonl and a card.
 
-    `data build PLAN.toml` reads and mixes the sources, filters, removes duplicates and held-out questions, asks the
-    teachers, filters their answers, and writes sft.jsonl, dpo.jsonl, rl.jsonl and a card. `data ablate PLAN.toml`
-    trains small students on variants of the plan, at equal cost, and ranks the recipes. `data teachers PLAN.toml` ranks
-    the teachers in the same way.
-
-    The exit code is 1 when rollouts failed to the end; they are in no row.
+    Reads and mixes the sources, filters, removes duplicates and held-out questions, asks the teachers, and filters
+    their answers. The exit code is 1 when rollouts failed to the end; they are in no row.
     """
-    if verb not in VERBS:
-        raise UsageError(f"no verb {verb!r} of wander data; {nearest_names(verb, [*VERBS], kind='verbs')}")
+    card = _by_plan(build_data, plan, out, suffix="", concurrency=concurrency)
+    show_result(card.as_dict(), *_card_lines(card), table=card_table(card), json=json)
+    for line in card.notes:
+        print_note(line)
+    return int(any(one.failed for one in card.teachers))
+
+
+@data.command
+def ablate(plan: PlanFile, /, *, out: DataFolder = None, concurrency: Concurrency = 64, json: JsonFlag = False) -> None:
+    """Rank recipes: train small students on variants of the plan, at equal cost."""
+    report = _by_plan(ablate_data, plan, out, suffix="-ablation", concurrency=concurrency)
+    show_result(report.as_dict(), *report.findings, table=comparison_table(report), json=json)
+
+
+@data.command
+def teachers(
+    plan: PlanFile, /, *, out: DataFolder = None, concurrency: Concurrency = 64, json: JsonFlag = False
+) -> None:
+    """Rank the plan's teachers: train small students on each teacher's answers alone, at equal cost."""
+    report = _by_plan(compare_teachers, plan, out, suffix="-teachers", concurrency=concurrency)
+    show_result(report.as_dict(), *report.findings, table=comparison_table(report), json=json)
+
+
+def _by_plan(work: Callable[..., Made], plan: Path, out: Path | None, *, suffix: str, concurrency: int) -> Made:
+    """What `work` makes by a plan."""
     read = read_plan(plan)
-    folder = options.out or DATA_FOLDER / f"{read.name}{VERBS[verb]}"
+    folder = out or DATA_FOLDER / f"{read.name}{suffix}"
     set_library_environment(one_thread=True)
     with stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there") as progress:
-        if verb == "build":
-            card = build_data(read, folder, concurrency=options.concurrency, progress=progress)
-            body: dict[str, Any] = card.as_dict()
-            table, lines, code = card_table(card), _card_lines(card), int(any(one.failed for one in card.teachers))
-        else:
-            compare = ablate_data if verb == "ablate" else compare_teachers
-            report = compare(read, folder, concurrency=options.concurrency, progress=progress)
-            body, table, lines, code = report.as_dict(), comparison_table(report), report.findings, 0
-    if json:
-        print_json(body)
-    else:
-        print_result(table, *lines)
-    for line in body.get("notes", ()):
-        print_note(line)
-    return code
+        return work(read, folder, concurrency=concurrency, progress=progress)
 
 
 def card_table(card: Card) -> Table:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import resumable
-from wanderlust.cli.options import PositiveInt
+from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.train_command import note_next_commands, refuse_existing_run, run_of_recipe
 from wanderlust.errors import StoreError, UsageError
@@ -35,7 +35,7 @@ def demo_command(
     previous_state: bool = False,
     seed: int | None = None,
     workers: PositiveInt | None = None,
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Teach a small language model tic-tac-toe on this machine's CPU: imitation of a teacher, then reinforcement.
 
@@ -58,8 +58,6 @@ def demo_command(
         Random seed. Default: 0.
     workers:
         Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core.
-    json:
-        Print the report as one JSON object.
     """
     if resume is not None:
         if quick or out is not None or seed is not None:

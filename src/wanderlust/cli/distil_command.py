@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust.cli.long_commands import set_library_environment, stoppable
-from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt, PriceOptions
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.policies.base import TokenPrices
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import parse_settings_like
@@ -24,7 +24,7 @@ from wanderlust_data.plan import Teacher
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TeacherOptions:
+class TeacherOptions(PriceOptions):
     """How the teacher is asked, and what it costs."""
 
     model: str | None = None
@@ -37,16 +37,6 @@ class TeacherOptions:
     """Name of the environment variable that holds the endpoint's key. Default: WANDER_API_KEY, if it is set."""
     samples: PositiveInt = 4
     """Its answers to each question, of which the right ones are imitated."""
-    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Dollars per million tokens it reads. Without prices, a teacher on this machine costs its processor time."""
-    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Dollars per million tokens it writes."""
-
-    def prices(self) -> TokenPrices | None:
-        """The prices; None when none was named."""
-        if self.price_in is None and self.price_out is None:
-            return None
-        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0)
 
 
 @Parameter(name="*")
@@ -105,7 +95,8 @@ def distil_command(
     The teacher answers questions of the split `train`. Its right answers train the student by SFT, then RL goes on in
     the environment itself. Both are examined on the same held-out tasks. The same command goes on where it was stopped.
 
-    The exit code is 1 when rollouts of the exam failed; they are in no figure.
+    Without prices, a teacher on this machine costs its processor time. The exit code is 1 when rollouts of the exam
+    failed; they are in no figure.
 
     Parameters
     ----------
@@ -131,12 +122,9 @@ def distil_command(
             workers=workers,
             progress=progress,
         )
-    if json:
-        print_json(report.as_dict())
-    else:
-        files = f"Report: {folder / PAGE_FILE}, picture: {folder / PICTURE_FILE}"
-        print_result(report.table(), *report.findings, files)
-        print_result(None, "Next:", f"  {shell_command('eval', env, '--policy', report.student)}")
+    files = f"Report: {folder / PAGE_FILE}, picture: {folder / PICTURE_FILE}"
+    following = shell_command("eval", env, "--policy", report.student)
+    show_result(report.as_dict(), *report.findings, files, "Next:", f"  {following}", table=report.table(), json=json)
     failed = {side.name: side.failed for side in report.sides if side.failed}
     for name, count in failed.items():
         print_note(f"{count} rollouts of the {name} failed and are in no figure")

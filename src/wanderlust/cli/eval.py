@@ -16,8 +16,16 @@ from wanderlust.cli.eval_options import (
     resolve_roles,
 )
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import KEY_SUGGESTION, AnswerOptions, EnvironmentName, JsonFlag, PolicyName, refuse_existing
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.options import (
+    ANSWER_DEFAULTS,
+    KEY_SUGGESTION,
+    AnswerOptions,
+    EnvironmentName,
+    JsonFlag,
+    PolicyName,
+    refuse_existing,
+)
+from wanderlust.cli.output import print_json, print_note, print_result, show_result
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.evals.aggregation import estimate_table
 from wanderlust.evals.evaluate import evaluate_sync
@@ -29,14 +37,8 @@ from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import format_eval_command
 from wanderlust.tasks.registry import environment_name, resolve_environment
 
-(
-    DEFAULT_ANSWER_OPTIONS,
-    DEFAULT_TASK_OPTIONS,
-    DEFAULT_WORKER_OPTIONS,
-    DEFAULT_REPORT_OPTIONS,
-    DEFAULT_AGGREGATION_OPTIONS,
-    DEFAULT_FOLDER_OPTIONS,
-) = AnswerOptions(), TaskOptions(), WorkerOptions(), ReportOptions(), AggregationOptions(), FolderOptions()
+DEFAULT_TASK_OPTIONS, DEFAULT_WORKER_OPTIONS, DEFAULT_REPORT_OPTIONS = TaskOptions(), WorkerOptions(), ReportOptions()
+DEFAULT_AGGREGATION_OPTIONS, DEFAULT_FOLDER_OPTIONS = AggregationOptions(), FolderOptions()
 STOPPED_MESSAGE = "stopped; nothing was saved (no --out)"
 
 
@@ -45,7 +47,7 @@ def eval_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     task_options: TaskOptions = DEFAULT_TASK_OPTIONS,
     worker_options: WorkerOptions = DEFAULT_WORKER_OPTIONS,
     report_options: ReportOptions = DEFAULT_REPORT_OPTIONS,
@@ -117,14 +119,11 @@ def _eval_exact(env: str, name: str, options: PolicyOptions, *, json: bool) -> i
                 "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
             )
         rows = run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or []
-    if json:
-        print_json({"policy": policy.label, "exact": rows})
-        return 0
     names = [name for name in rows[0] if name not in ("policy", "exact")]
     table = Table(*names, title=f"{policy.label}: exact shares in %", title_justify="left")
     for row in rows:
         table.add_row(*(f"{100 * row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names))
-    print_result(table)
+    show_result({"policy": policy.label, "exact": rows}, table=table, json=json)
     return 0
 
 

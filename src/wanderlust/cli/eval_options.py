@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust._lazy import needs_extra
-from wanderlust.cli.options import AnswerOptions, PositiveInt
+from wanderlust.cli.options import AnswerOptions, PositiveInt, PriceOptions
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.aggregation import EstimateAccumulator, SelfConsistency
@@ -134,7 +134,7 @@ class WorkerOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(PriceOptions):
     """Options of the report."""
 
     group_by: str | None = None
@@ -143,10 +143,6 @@ class ReportOptions:
     """Show every task's figures too; they are in the JSON anyway."""
     pass_threshold: float = 1.0
     """Smallest reward that counts as passed, for pass@k and pass^k."""
-    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Dollars per million tokens read."""
-    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Dollars per million tokens written."""
     price_cached: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
     """Dollars per million tokens read that the server had cached. Default: as --price-in."""
 
@@ -177,9 +173,8 @@ class ReportOptions:
 
     def prices(self) -> TokenPrices | None:
         """The prices; None when none was named."""
-        if self.price_in is None and self.price_out is None:
-            return None
-        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0, cached=self.price_cached)
+        prices = PriceOptions.prices(self)
+        return prices and replace(prices, cached=self.price_cached)
 
     def unrecorded(self) -> dict[str, Any]:
         """The options that change the report alone, for the command that goes on."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from wanderlust import plugins
 from wanderlust.cli.options import JsonFlag, RunPath
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import show_result
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.store.formats import exported_rows, render_atif, rollout_to_json, training_rows, write_parquet
 from wanderlust.store.reader import RolloutRow, RunReader
@@ -71,10 +71,7 @@ def export_command(
         else:
             kind: Literal["sft", "dpo"] = "sft" if to == "sft" else "dpo"
             count = _lines(training_rows(reader, kind, min_reward=min_reward, stage=stage), target)
-    if json:
-        print_json({"format": to, "out": str(target), "written": count})
-    else:
-        print_result(None, f"{count} written to {target}")
+    show_result({"format": to, "out": str(target), "written": count}, f"{count} written to {target}", json=json)
 
 
 def _record(reader: RunReader, row: RolloutRow) -> dict[str, Any]:

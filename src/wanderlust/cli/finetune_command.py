@@ -11,8 +11,9 @@ from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import resumable
-from wanderlust.cli.output import print_json, print_result
-from wanderlust.cli.train_command import refuse_existing_run, run_of_recipe
+from wanderlust.cli.options import JsonFlag
+from wanderlust.cli.output import show_result
+from wanderlust.cli.train_command import RunOptions, refuse_existing_run, run_of_recipe
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision
 from wanderlust.store.run_folder import OFFLINE_COMMANDS, RUNS_FOLDER, shell_command
@@ -22,27 +23,30 @@ from wanderlust.training.loggers import check_logger_names
 Hidden = Parameter(parse=False)
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SFTOptions(FinetuneConfig):
-    """The fields of `FinetuneConfig` as options of `wander sft`."""
+class _Options(FinetuneConfig):
+    """The fields of `FinetuneConfig` as options; data and policy are arguments of the commands."""
 
-    method: Annotated[Method, Hidden] = "sft"
     data: Annotated[str, Hidden] = ""
     data_digest: Annotated[str, Hidden] = ""
     policy: Annotated[str, Hidden] = ""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTOptions(_Options):
+    """Options of `wander sft`."""
+
+    method: Annotated[Method, Hidden] = "sft"
     dpo_beta: Annotated[float, Hidden] = 0.1
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DPOOptions(FinetuneConfig):
-    """The same of `wander dpo`, which reads answers of the assistant and starts from a trained model."""
+class DPOOptions(_Options):
+    """Options of `wander dpo`, which reads answers of the assistant and starts from a trained model."""
 
     method: Annotated[Method, Hidden] = "dpo"
-    data: Annotated[str, Hidden] = ""
-    data_digest: Annotated[str, Hidden] = ""
-    policy: Annotated[str, Hidden] = ""
     roles: Annotated[str, Hidden] = "assistant"
     fresh_width: Annotated[int, Hidden] = 64
     fresh_head_width: Annotated[int, Hidden] = 16
@@ -52,13 +56,10 @@ class DPOOptions(FinetuneConfig):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewardModelOptions(FinetuneConfig):
-    """The same of `wander reward-model`."""
+class RewardModelOptions(_Options):
+    """Options of `wander reward-model`."""
 
     method: Annotated[Method, Hidden] = "reward"
-    data: Annotated[str, Hidden] = ""
-    data_digest: Annotated[str, Hidden] = ""
-    policy: Annotated[str, Hidden] = ""
     roles: Annotated[str, Hidden] = "assistant"
     min_reward: Annotated[float | None, Hidden] = None
     dpo_beta: Annotated[float, Hidden] = 0.1
@@ -67,20 +68,8 @@ class RewardModelOptions(FinetuneConfig):
     precision: Annotated[Precision, Hidden] = "fp32"
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeFinetuning:
-    """Going on with a run."""
-
-    resume: Path | None = None
-    """Go on with the run in this folder, as it was begun."""
-    previous_state: bool = False
-    """With --resume: go on from the state saved before the last one, which is damaged."""
-
-
-DEFAULT_SFT, DEFAULT_DPO, DEFAULT_RESUME = SFTOptions(), DPOOptions(), ResumeFinetuning()
-DEFAULT_REWARD_MODEL = RewardModelOptions()
-NOT_SETTINGS = ("method", "data", "data_digest", "policy")
+DEFAULT_SFT, DEFAULT_DPO, DEFAULT_REWARD_MODEL = SFTOptions(), DPOOptions(), RewardModelOptions()
+DEFAULT_RUN_OPTIONS = RunOptions()
 
 
 def sft_command(
@@ -89,10 +78,8 @@ def sft_command(
     *,
     policy: str | None = None,
     options: SFTOptions = DEFAULT_SFT,
-    out: Path | None = None,
-    resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: tuple[str, ...] = (),
-    json: bool = False,
+    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
+    json: JsonFlag = False,
 ) -> None:
     """Train a checkpoint on conversations, offline: a file of rows, or what a run has stored.
 
@@ -103,15 +90,8 @@ def sft_command(
         prompt and completion.
     policy:
         A run or checkpoint folder, smollm2, or fresh: a new small model.
-    out:
-        New folder of the run. Default: runs/sft-DATA-seedN.
-    logger:
-        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
-    json:
-        Print the report as one JSON object.
     """
-    changed = _changed(options, DEFAULT_SFT)
-    _run("sft", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
+    _run(data, policy, options, run_options=run_options, json=json)
 
 
 def dpo_command(
@@ -120,10 +100,8 @@ def dpo_command(
     *,
     policy: str | None = None,
     options: DPOOptions = DEFAULT_DPO,
-    out: Path | None = None,
-    resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: tuple[str, ...] = (),
-    json: bool = False,
+    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
+    json: JsonFlag = False,
 ) -> None:
     """Train a checkpoint on pairs of a better and a worse answer, offline (arXiv 2305.18290).
 
@@ -134,15 +112,8 @@ def dpo_command(
         prompt where those two do not begin with it.
     policy:
         A run or checkpoint folder, or smollm2; it is the reference as well.
-    out:
-        New folder of the run. Default: runs/dpo-DATA-seedN.
-    logger:
-        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
-    json:
-        Print the report as one JSON object.
     """
-    changed = _changed(options, DEFAULT_DPO)
-    _run("dpo", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
+    _run(data, policy, options, run_options=run_options, json=json)
 
 
 def reward_model_command(
@@ -151,10 +122,8 @@ def reward_model_command(
     *,
     policy: str | None = None,
     options: RewardModelOptions = DEFAULT_REWARD_MODEL,
-    out: Path | None = None,
-    resume_options: ResumeFinetuning = DEFAULT_RESUME,
-    logger: tuple[str, ...] = (),
-    json: bool = False,
+    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
+    json: JsonFlag = False,
 ) -> None:
     """Train a reward model on preferences (Bradley-Terry), offline; it is calibrated on held-out pairs.
 
@@ -167,53 +136,36 @@ def reward_model_command(
         answers: rows with prompt, completion and rating. Or a run's folder, whose rollouts are compared by reward.
     policy:
         The model that gets a head for scores: a run or checkpoint folder, smollm2, or fresh (a new small model).
-    out:
-        New folder of the run. Default: runs/reward-DATA-seedN.
-    logger:
-        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
-    json:
-        Print the report as one JSON object.
     """
-    changed = _changed(options, DEFAULT_REWARD_MODEL)
-    _run("reward", data, policy, settings=changed, out=out, resume_options=resume_options, logger=logger, json=json)
-
-
-def _changed(options: FinetuneConfig, defaults: FinetuneConfig) -> dict[str, Any]:
-    return {name: value for name, value in asdict(options).items() if value != getattr(defaults, name)}
+    _run(data, policy, options, run_options=run_options, json=json)
 
 
 def _run(
-    method: Method,
-    data: Path | None,
-    policy: str | None,
-    *,
-    settings: Mapping[str, Any],
-    out: Path | None,
-    resume_options: ResumeFinetuning,
-    logger: tuple[str, ...],
-    json: bool,
+    data: Path | None, policy: str | None, options: FinetuneConfig, /, *, run_options: RunOptions, json: bool
 ) -> None:
+    method, resume, logger = options.method, run_options.resume, run_options.logger
+    defaults, command = type(options)(), OFFLINE_COMMANDS[method]
+    settings = {name: value for name, value in asdict(options).items() if value != getattr(defaults, name)}
     check_logger_names(logger)
-    resume, command = resume_options.resume, OFFLINE_COMMANDS[method]
     if resume is not None:
-        if settings or (data, policy, out) != (None,) * 3:
+        if settings or (data, policy, run_options.out) != (None,) * 3:
             raise UsageError(
                 "--resume goes on as the run was begun: leave out everything but --previous-state, --logger and --json"
             )
         folder = run_of_recipe(resume, "finetune").path
     else:
-        if resume_options.previous_state:
+        if run_options.previous_state:
             raise UsageError("--previous-state goes with --resume RUN")
         if data is None or policy is None:
             raise UsageError(f"wander {command} needs a file or run, and --policy RUN; or --resume RUN")
-        folder = out or RUNS_FOLDER / f"{method}-{data.stem}-seed{settings.get('seed', 0)}"
+        folder = run_options.out or RUNS_FOLDER / f"{method}-{data.stem}-seed{settings.get('seed', 0)}"
         refuse_existing_run(folder, f"wander {command}")
     with resumable(folder, shell_command(command, "--resume", folder)) as progress:
         with needs_extra("train"):
             from wanderlust.training.finetune import finetune, resume_finetuning
         if data is None or policy is None:
             result = resume_finetuning(
-                folder, loggers=logger, progress=progress, previous_state=resume_options.previous_state
+                folder, loggers=logger, progress=progress, previous_state=run_options.previous_state
             )
         else:
             given = [(f"--{name.replace('_', '-')}", *(() if v is True else (str(v),))) for name, v in settings.items()]
@@ -229,14 +181,12 @@ def _run(
                 command=words,
                 **settings,
             )
-    if json:
-        print_json({"run": str(folder), **result.report})
-        return
-    print_result(result.table() if result.curve else None, result.verdict, f"Checkpoint: {result.policy_folder}")
+    lines = [result.verdict, f"Checkpoint: {result.policy_folder}"]
     if method == "reward":
-        print_result(None, reward_model_sentence(result.report["reward_model"]))
+        lines.append(reward_model_sentence(result.report["reward_model"]))
     following = f"train learned-reward,env=ENV,model={folder}" if method == "reward" else f"eval ENV --policy {folder}"
-    print_result(None, "Next:", f"  wander {following}")
+    body, table = {"run": str(folder), **result.report}, result.table() if result.curve else None
+    show_result(body, *lines, "Next:", f"  wander {following}", table=table, json=json)
 
 
 def reward_model_sentence(figures: Mapping[str, Any]) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.errors import UsageError, nearest_names, one_line
+from wanderlust.cli.output import print_note, show_result
+from wanderlust.errors import UsageError, one_line
 from wanderlust.runner.terminal import Table
 from wanderlust_hub.add import add
 from wanderlust_hub.entry import HubEntry, Index, Listing
@@ -25,137 +28,50 @@ from wanderlust_hub.rank import rank
 from wanderlust_hub.ready_made import publish_ready_made
 
 MAX_REPORTED = 20
+HubPlace = Annotated[str, Parameter(name="HUB", help="Folder of the hub; to read one, also its web address.")]
+HubOrSource = Annotated[str, Parameter(name="HUB", help="Folder or web address of a hub, or a place elsewhere.")]
+SigningKey = Annotated[Path, Parameter(help="Private SSH key that signs; its .pub file where an agent has the key.")]
+Owner = Annotated[str | None, Parameter(help="Fingerprint that the key of the hub's owner must have, SHA256:...")]
+Reason = Annotated[str, Parameter(help="One line that readers see.")]
+AnyVersion = Annotated[str, Parameter(help="Name of the environment; NAME==VERSION where it is not the newest.")]
+Title = Annotated[str, Parameter(help="Title of the hub.")]
+MaxFound = Annotated[PositiveInt, Parameter(help="Most environments that are listed.")]
+TrainingRuns = Annotated[tuple[Path, ...], Parameter(help="Training runs whose tasks are compared with those of RUNS.")]
+Yes = Annotated[bool, Parameter(help="Give what the package asks for without a question.")]
+Dependencies = Annotated[bool, Parameter(help="Let pip fetch, as wheels alone, what the package needs and is missing.")]
+Unsandboxed = Annotated[bool, Parameter(help="Let it run without a sandbox where there is none, with a warning.")]
+ExportForm = Annotated[Form, Parameter(help="A package for PyPI, or the source of an image for OpenEnv.")]
+Cards = Annotated[Path | None, Parameter(help="Folder of stored cards; those that are not current are made anew.")]
+StoredOnly = Annotated[bool, Parameter(help="Leave out environments without a current card.")]
+PagesFolder = Annotated[Path | None, Parameter(help="Folder of the pages. Default: that of the hub.")]
 
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubOptions:
-    """Options of the verbs."""
-
-    key: Path | None = None
-    """Private SSH key that signs a change; its .pub file where an agent has the key."""
-    owner: str | None = None
-    """Fingerprint that the key of the hub's owner must have, SHA256:... (search, info, verify, pages, add)."""
-    title: str = ""
-    """Title of a new hub (init)."""
-    reason: str = ""
-    """One line that readers see (yank, revoke)."""
-    out: Path | None = None
-    """Folder of the pages; by default that of the hub (pages)."""
-    limit: PositiveInt = MAX_FOUND
-    """Most environments that are listed (search)."""
-    trained_on: tuple[Path, ...] = ()
-    """Training runs whose tasks are compared with those of the evaluations (rank)."""
-    yes: bool = False
-    """Give what the package asks for without a question (add)."""
-    dependencies: bool = False
-    """Let pip fetch what the package needs and is not installed here, as wheels alone (add)."""
-    cards: Path | None = None
-    """Folder of stored cards; those that are not current are made anew (ready-made)."""
-    stored_only: bool = False
-    """Leave out environments without a current card (ready-made)."""
-    form: Literal["package", "openenv"] = "package"
-    """What is written: a package for PyPI, or the source of an image for OpenEnv (export)."""
-    unsandboxed: bool = False
-    """Let it run with the rights of this user on a machine without a sandbox, with a warning (add)."""
-
-
-DEFAULT_OPTIONS = HubOptions()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """What a verb is called with."""
-
-    hub: str
-    words: tuple[str, ...]
-    options: HubOptions
-    report: OnProgress
-
-
-_Shown = tuple[dict[str, Any], Table | None, list[str], int]
-
-
-def hub_command(
-    verb: str,
-    hub: str,
-    /,
-    *words: str,
-    options: HubOptions = DEFAULT_OPTIONS,
-    json: JsonFlag = False,
-) -> int:
+hub = nested(
+    "hub",
     """Publish environments as files with signatures, find them, and check them.
 
-    A hub is a folder, which git, a web server or a synchronised folder makes public. `search`, `info`, `verify` and
-    `pages` also read http:// and https:// addresses. They run nothing of what was published.
+    A hub is a folder, which git, a web server or a synchronised folder makes public. search, info, verify and pages
+    also read http:// and https:// addresses. They run nothing of what was published.
 
-    `hub init HUB --key KEY` creates one. `hub publish HUB PACKAGE --key KEY` builds a package folder (or takes a
-    wheel), runs the gate of `wander check`, signs and adds it. `hub search HUB WORDS...` lists environments.
-    `hub info HUB [NAME [VERSION]]` shows a card, or the hub's keys. `hub verify HUB [NAME]` checks every signature
-    and digest. `hub yank HUB NAME VERSION` marks a version. `hub allow HUB PUBLIC_KEY_FILE` and
-    `hub revoke HUB FINGERPRINT` change who may publish. `hub pages HUB` writes static pages.
+    For search, info, add and publish there may be an environment from elsewhere: gymnasium:ID, textarena:ID,
+    openenv:FOLDER, verifiers:FOLDER, harbor:FOLDER_OR_REGISTRY, with #NAME where a folder has several.
 
-    `hub add HUB NAME[==VERSION]` verifies a version, shows what it asks for, and installs it into a folder of its own.
-    NAME is then an environment for the other commands. It runs in a sandbox with nothing more than was shown.
+    The exit code is 1 when something is wrong with the hub, or a search finds nothing.""",
+)
 
-    `hub rank HUB NAME RUN... --key KEY` plays evaluations of NAME again, and adds those that come to the same figures
-    to its leaderboard. `hub rank HUB NAME` shows that.
 
-    In the place of PACKAGE, and of HUB for `search`, `info` and `add`, may be an environment from elsewhere:
-    `gymnasium:ID`, `textarena:ID`, `openenv:FOLDER`, `verifiers:FOLDER`, `harbor:FOLDER_OR_REGISTRY`, with `#NAME`
-    where a folder has several. `hub export ENVIRONMENT FOLDER` writes a ready-made environment as a package, or with
-    `--form openenv` as the source of an image. `hub ready-made HUB` publishes all ready-made environments.
-
-    The exit code is 1 when something is wrong with the hub, or a search finds nothing.
-
-    Parameters
-    ----------
-    hub:
-        Folder or web address of the hub.
-    words:
-        What the verb is about.
-    """
-    verbs = {
-        "init": (_init, 0, 0),
-        "publish": (_publish, 1, 1),
-        "search": (_search, 0, 20),
-        "info": (_info, 0, 2),
-        "verify": (_verify, 0, 1),
-        "yank": (_yank, 2, 2),
-        "allow": (_allow, 1, 1),
-        "revoke": (_revoke, 1, 1),
-        "pages": (_pages, 0, 0),
-        "add": (_add, 1, 1),
-        "rank": (_rank, 1, 21),
-        "export": (_export, 1, 1),
-        "ready-made": (_ready_made, 0, 100),
-    }
-    if verb not in verbs:
-        raise UsageError(f"no verb {verb!r} of wander hub; {nearest_names(verb, [*verbs], kind='verbs')}")
-    function, least, most = verbs[verb]
-    if not least <= len(words) <= most:
-        wanted = str(least) if least == most else f"{least} to {most}"
-        raise UsageError(f"wander hub {verb} HUB takes {wanted} further words, and got {len(words)}")
-    asks = verb == "add" and not options.yes
-    if asks and not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask what the package may have: read hub info, and say --yes")
+@contextmanager
+def _hub_work() -> Iterator[OnProgress]:
     with stoppable(lambda: "stopped; the hub is as it was") as progress:
 
         def report(what: str, number: int, of: int) -> None:
             progress.log_step(what, number, of=of, metrics={})
 
-        body, table, lines, code = function(_Call(hub=hub, words=words, options=options, report=report))
-    if json:
-        print_json(body)
-    else:
-        print_result(table, *lines)
-    return code
+        yield report
 
 
-def _key(options: HubOptions) -> Path:
-    if options.key is None:
-        raise UsageError("a change is signed: name a private SSH key with --key, for example ~/.ssh/id_ed25519")
-    return options.key.expanduser()
+def _show_change(index: Index, what: str, *, json: bool) -> None:
+    body = {"title": index.title, "records": index.records, "head": index.head, "owner": index.owner.fingerprint}
+    show_result(body, f"{what}; the log has {index.records:,} records", json=json)
 
 
 def _record(hub: Hub, listing: Listing) -> dict[str, Any]:
@@ -163,101 +79,116 @@ def _record(hub: Hub, listing: Listing) -> dict[str, Any]:
     return {**asdict(listing.entry), **more}
 
 
-def _changed(index: Index, what: str) -> _Shown:
-    body = {"title": index.title, "records": index.records, "head": index.head, "owner": index.owner.fingerprint}
-    return body, None, [f"{what}; the log has {index.records:,} records"], 0
+@hub.command(name="init")
+def init_command(place: HubPlace, /, *, key: SigningKey, title: Title = "", json: JsonFlag = False) -> None:
+    """Create a hub. The key is its owner's."""
+    with _hub_work():
+        index = create_hub(place, key=key.expanduser(), title=title)
+    _show_change(index, f"{place} is a hub of the key {index.owner.fingerprint}", json=json)
 
 
-def _init(call: _Call) -> _Shown:
-    index = create_hub(call.hub, key=_key(call.options), title=call.options.title)
-    return _changed(index, f"{call.hub} is a hub of the key {index.owner.fingerprint}")
+@hub.command(name="publish")
+def publish_command(place: HubPlace, package: str, /, *, key: SigningKey, json: JsonFlag = False) -> None:
+    """Build a package, check it, sign it and add it.
+
+    Runs the gate of wander check.
+
+    Parameters
+    ----------
+    package:
+        A package's folder, a wheel, or an environment from elsewhere.
+    """
+    with _hub_work() as report:
+        entry = publish(package, hub=place, key=key.expanduser(), on_progress=report)
+    line = f"{entry.name} {entry.version} is published in {place}; probe: {entry.verdict}"
+    show_result(asdict(entry), line, json=json)
 
 
-def _publish(call: _Call) -> _Shown:
-    entry = publish(call.words[0], hub=call.hub, key=_key(call.options), on_progress=call.report)
-    line = f"{entry.name} {entry.version} is published in {call.hub}; probe: {entry.verdict}"
-    return asdict(entry), None, [line], 0
+@hub.command(name="yank")
+def yank_command(
+    place: HubPlace, name: str, version: str, /, *, key: SigningKey, reason: Reason = "", json: JsonFlag = False
+) -> None:
+    """Mark a version as not to be used."""
+    with _hub_work():
+        index = yank(name, version, hub=place, key=key.expanduser(), reason=reason)
+    _show_change(index, f"{name} {version} is yanked", json=json)
 
 
-def _yank(call: _Call) -> _Shown:
-    name, version = call.words
-    index = yank(name, version, hub=call.hub, key=_key(call.options), reason=call.options.reason)
-    return _changed(index, f"{name} {version} is yanked")
+@hub.command(name="allow")
+def allow_command(place: HubPlace, public_key: Path, /, *, key: SigningKey, json: JsonFlag = False) -> None:
+    """Let another key publish: the file of its public part."""
+    with _hub_work():
+        index = allow(public_key, hub=place, key=key.expanduser())
+    _show_change(index, f"the key {index.keys[-1].fingerprint} may publish in {place}", json=json)
 
 
-def _allow(call: _Call) -> _Shown:
-    index = allow(Path(call.words[0]), hub=call.hub, key=_key(call.options))
-    return _changed(index, f"the key {index.keys[-1].fingerprint} may publish in {call.hub}")
+@hub.command(name="revoke")
+def revoke_command(
+    place: HubPlace, fingerprint: str, /, *, key: SigningKey, reason: Reason = "", json: JsonFlag = False
+) -> None:
+    """Withdraw a key and what it signed."""
+    with _hub_work():
+        index = revoke(fingerprint, hub=place, key=key.expanduser(), reason=reason)
+    _show_change(index, f"the key {fingerprint} and what it signed are withdrawn", json=json)
 
 
-def _revoke(call: _Call) -> _Shown:
-    index = revoke(call.words[0], hub=call.hub, key=_key(call.options), reason=call.options.reason)
-    return _changed(index, f"the key {call.words[0]} and what it signed are withdrawn")
-
-
-def _search(call: _Call) -> _Shown:
-    if (foreign := foreign_source(call.hub)) is not None:
-        return _search_foreign(foreign[0], call)
-    opened = Hub.open(call.hub, owner=call.options.owner)
-    found = opened.search(" ".join(call.words), limit=call.options.limit)
+@hub.command
+def search(
+    place: HubOrSource, /, *words: str, owner: Owner = None, limit: MaxFound = MAX_FOUND, json: JsonFlag = False
+) -> int:
+    """List environments whose name or summary has all words."""
+    with _hub_work():
+        if (foreign := foreign_source(place)) is not None:
+            return _search_foreign(foreign[0], " ".join(words).lower().split(), limit=limit, json=json)
+        opened = Hub.open(place, owner=owner)
+        found = opened.search(" ".join(words), limit=limit)
     table = Table("environment", "version", "oracle", "chance", "probe", "summary")
     for one in found:
         entry = one.entry
         figures = [_figure(entry.oracle), _figure(entry.chance), entry.verdict]
         table.add_row(entry.name, entry.version, *figures, one_line(entry.summary, 60))
     body = {"title": opened.index.title, "environments": [_record(opened, one) for one in found]}
-    names = len(opened.newest())
-    return body, table if found else None, [f"{len(found):,} of {names:,} environments"], 0 if found else 1
+    line = f"{len(found):,} of {len(opened.newest()):,} environments"
+    show_result(body, line, table=table if found else None, json=json)
+    return 0 if found else 1
 
 
-def _search_foreign(source: ForeignSource, call: _Call) -> _Shown:
+def _search_foreign(source: ForeignSource, words: list[str], *, limit: int, json: bool) -> int:
     """What a place has that can be wrapped."""
-    words, names = " ".join(call.words).lower().split(), source.names()
+    names = source.names()
     found = [one for one in names if all(word in f"{one.name} {one.summary}".lower() for word in words)]
     table = Table("name", "summary")
-    for one in found[: call.options.limit]:
+    for one in found[:limit]:
         table.add_row(one.name, one_line(one.summary, 80))
-    body = {"title": str(source), "environments": [asdict(one) for one in found[: call.options.limit]]}
-    return body, table if found else None, [f"{len(found):,} of {len(names):,} environments"], 0 if found else 1
-
-
-def _info_foreign(source: ForeignSource, name: str) -> _Shown:
-    """The package that wrapping would make."""
-    draft = source.draft(name)
-    table = Table("", "", show_header=False)
-    rows = {
-        "environment": f"{draft.name} {draft.version}",
-        "from": str(source),
-        "summary": draft.summary,
-        "warning": "signed by nobody, and not checked: hub publish checks and signs it",
-        "requires": ", ".join(draft.requires),
-        "asks for": "; ".join(draft.permissions.lines()),
-        "files": f"{len(draft.files):,}, {sum(map(len, draft.files.values())):,} bytes",
-    }
-    for row, text in rows.items():
-        table.add_row(row, one_line(text, 500))
-    body = {**rows, "name": draft.name, "version": draft.version, "requires": draft.requires}
-    return body, table, [], 0
+    body = {"title": str(source), "environments": [asdict(one) for one in found[:limit]]}
+    line = f"{len(found):,} of {len(names):,} environments"
+    show_result(body, line, table=table if found else None, json=json)
+    return 0 if found else 1
 
 
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _info(call: _Call) -> _Shown:
-    if (foreign := foreign_source(call.hub)) is not None:
-        return _info_foreign(foreign[0], foreign[1] or "".join(call.words[:1]))
-    opened = Hub.open(call.hub, owner=call.options.owner)
-    if not call.words:
-        return _hub_info(opened)
-    details = opened.info(call.words[0], call.words[1] if len(call.words) > 1 else None)
-    entry, warning = details.listing.entry, opened.warning(details.listing)
-    table = Table("", "", show_header=False)
+@hub.command
+def info(
+    place: HubOrSource, name: str = "", version: str | None = None, /, *, owner: Owner = None, json: JsonFlag = False
+) -> None:
+    """Show an environment's card; without a name, the hub's keys."""
+    with _hub_work():
+        if (foreign := foreign_source(place)) is not None:
+            return _info_foreign(foreign[0], foreign[1] or name, json=json)
+        opened = Hub.open(place, owner=owner)
+        if not name:
+            return _hub_info(opened, json=json)
+        details = opened.info(name, version)
+        rankings = opened.rankings(details.listing.entry.name, details.listing.entry.version)
+    entry = details.listing.entry
     rows = {
         "environment": f"{entry.name} {entry.version}",
         "summary": entry.summary,
         "licence": entry.licence,
-        "warning": warning or "",
+        "warning": opened.warning(details.listing) or "",
         "name where pip installs it": entry.environment,
         "requires": ", ".join(entry.requires),
         "asks for": "; ".join(entry.permissions.lines()),
@@ -269,18 +200,39 @@ def _info(call: _Call) -> _Shown:
         "signed by": details.listing.by,
         "versions": ", ".join(details.versions),
     }
+    if rankings:
+        policy, reward, *_ = ranking_cells(rankings[0])
+        rows["best ranked run"] = f"{policy}: {reward}, of {len(rankings)} runs"
+    body = {**_record(opened, details.listing), "versions": details.versions, "card": details.card}
+    show_result({**body, "rankings": [asdict(one) for one in rankings]}, table=_rows(rows), json=json)
+
+
+def _rows(rows: dict[str, str]) -> Table:
+    """The rows that are not empty."""
+    table = Table("", "", show_header=False)
     for name, text in rows.items():
         if text:
             table.add_row(name, one_line(text, 500))
-    rankings = opened.rankings(entry.name, entry.version)
-    if rankings:
-        policy, reward, *_ = ranking_cells(rankings[0])
-        table.add_row("best ranked run", f"{policy}: {reward}, of {len(rankings)} runs")
-    body = {**_record(opened, details.listing), "versions": details.versions, "card": details.card}
-    return {**body, "rankings": [asdict(one) for one in rankings]}, table, [], 0
+    return table
 
 
-def _hub_info(opened: Hub) -> _Shown:
+def _info_foreign(source: ForeignSource, name: str, *, json: bool) -> None:
+    """The package that wrapping would make."""
+    draft = source.draft(name)
+    rows = {
+        "environment": f"{draft.name} {draft.version}",
+        "from": str(source),
+        "summary": draft.summary,
+        "warning": "signed by nobody, and not checked: hub publish checks and signs it",
+        "requires": ", ".join(draft.requires),
+        "asks for": "; ".join(draft.permissions.lines()),
+        "files": f"{len(draft.files):,}, {sum(map(len, draft.files.values())):,} bytes",
+    }
+    body = {**rows, "name": draft.name, "version": draft.version, "requires": draft.requires}
+    show_result(body, table=_rows(rows), json=json)
+
+
+def _hub_info(opened: Hub, *, json: bool) -> None:
     index = opened.index
     table = Table("key", "", title=one_line(index.title, 100), title_justify="left")
     for number, key in enumerate(index.keys):
@@ -289,90 +241,139 @@ def _hub_info(opened: Hub) -> _Shown:
     keys = [asdict(one) for one in index.keys]
     body = {"title": index.title, "records": index.records, "head": index.head, "keys": keys}
     line = f"{len(opened.newest()):,} environments, {len(index.listings):,} versions, {index.records:,} records"
-    return body, table, [line], 0
+    show_result(body, line, table=table, json=json)
 
 
-def _verify(call: _Call) -> _Shown:
-    opened = Hub.open(call.hub, owner=call.options.owner)
-    done = opened.verify(call.words[0] if call.words else None, on_progress=call.report)
+@hub.command
+def verify(place: HubPlace, name: str | None = None, /, *, owner: Owner = None, json: JsonFlag = False) -> int:
+    """Check every signature and digest, or those of one environment."""
+    with _hub_work() as report:
+        done = Hub.open(place, owner=owner).verify(name, on_progress=report)
     lines = list(done.problems[:MAX_REPORTED])
     if len(done.problems) > MAX_REPORTED:
         lines.append(f"and {len(done.problems) - MAX_REPORTED:,} more problems; --json has all")
     if done.ok:
         lines = [f"OK: {done.records:,} records and the files of {done.versions:,} versions are as they were signed"]
-    return {"hub": call.hub, **asdict(done), "ok": done.ok}, None, lines, 0 if done.ok else 1
+    show_result({"hub": place, **asdict(done), "ok": done.ok}, *lines, json=json)
+    return 0 if done.ok else 1
 
 
-def _add(call: _Call) -> _Shown:
-    name, _, version = call.words[0].partition("==")
-    options = call.options
+@hub.command(name="add")
+def add_command(
+    place: HubOrSource,
+    name: AnyVersion,
+    /,
+    *,
+    owner: Owner = None,
+    yes: Yes = False,
+    dependencies: Dependencies = False,
+    unsandboxed: Unsandboxed = False,
+    json: JsonFlag = False,
+) -> None:
+    """Verify a version, show what it asks for, and install it in isolation.
+
+    It goes into a folder of its own. NAME is then an environment for the other commands. It runs in a sandbox with
+    nothing more than was shown.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask what the package may have: read hub info, and say --yes")
 
     def approve(entry: HubEntry) -> bool:
         print_note(f"{entry.name} {entry.version} asks for {'; '.join(entry.permissions.lines())}")
-        return options.yes or input("Add it? [y/N] ").strip().lower() in ("y", "yes")
+        return yes or input("Add it? [y/N] ").strip().lower() in ("y", "yes")
 
-    added = add(
-        name,
-        version or None,
-        hub=call.hub,
-        approve=approve,
-        owner=options.owner,
-        isolation="preferred" if options.unsandboxed else "required",
-        dependencies=options.dependencies,
-    )
+    name, _, version = name.partition("==")
+    with _hub_work():
+        added = add(
+            name,
+            version or None,
+            hub=place,
+            approve=approve,
+            owner=owner,
+            isolation="preferred" if unsandboxed else "required",
+            dependencies=dependencies,
+        )
     entry = added.entry
     line = f"{entry.name} {entry.version} is added, and runs isolated: wander eval {entry.name} --policy POLICY"
-    return asdict(added), None, [line], 0
+    show_result(asdict(added), line, json=json)
 
 
-def _rank(call: _Call) -> _Shown:
-    name, _, version = call.words[0].partition("==")
-    runs, options = [Path(one) for one in call.words[1:]], call.options
-    if runs:
-        rank(
-            name,
-            runs,
-            hub=call.hub,
-            key=_key(options),
-            version=version or None,
-            trained_on=options.trained_on,
-            on_progress=call.report,
-        )
-    opened = Hub.open(call.hub, owner=options.owner)
-    found = opened.rankings(name, version or None)
+@hub.command(name="rank")
+def rank_command(
+    place: HubPlace,
+    name: AnyVersion,
+    /,
+    *runs: Path,
+    key: SigningKey | None = None,
+    owner: Owner = None,
+    trained_on: TrainingRuns = (),
+    json: JsonFlag = False,
+) -> int:
+    """Show the leaderboard of an environment; with runs, add them to it.
+
+    Evaluations are played again. Those that come to the same figures are added, signed by --key.
+    """
+    name, _, version = name.partition("==")
+    with _hub_work() as report:
+        if runs:
+            if key is None:
+                raise UsageError("a change is signed: name a private SSH key with --key, for example ~/.ssh/id_ed25519")
+            rank(
+                name,
+                list(runs),
+                hub=place,
+                key=key.expanduser(),
+                version=version or None,
+                trained_on=trained_on,
+                on_progress=report,
+            )
+        opened = Hub.open(place, owner=owner)
+        found = opened.rankings(name, version or None)
     table = Table("policy", "reward", "95% interval", "tasks", "failed", "also trained on", "probe", "signed by")
     verdict = one_line(opened.find(name, version or None).entry.verdict, 60)
     for one in found:
         table.add_row(*ranking_cells(one), verdict, one.by[:19])
     body = {"environment": name, "rankings": [asdict(one) for one in found]}
-    return body, table if found else None, [f"{len(found):,} ranked runs"], 0 if found else 1
+    show_result(body, f"{len(found):,} ranked runs", table=table if found else None, json=json)
+    return 0 if found else 1
 
 
-def _export(call: _Call) -> _Shown:
-    form: Form = "openenv" if call.options.form == "openenv" else "package"
-    files = export(call.hub, call.words[0], form=form)
-    line = f"{call.words[0]} has {len(files)} files of {call.hub} as {form}; nothing is built or uploaded"
-    return {"folder": call.words[0], "form": form, "files": [str(one) for one in files]}, None, [line], 0
+@hub.command(name="export")
+def export_command(environment: str, folder: str, /, *, form: ExportForm = "package", json: JsonFlag = False) -> None:
+    """Write a ready-made environment as a package; nothing is built or uploaded."""
+    with _hub_work():
+        files = export(environment, folder, form=form)
+    line = f"{folder} has {len(files)} files of {environment} as {form}; nothing is built or uploaded"
+    show_result({"folder": folder, "form": form, "files": [str(one) for one in files]}, line, json=json)
 
 
-def _ready_made(call: _Call) -> _Shown:
-    options = call.options
-    made = publish_ready_made(
-        call.hub,
-        key=_key(options),
-        only=call.words,
-        cards=options.cards,
-        stored_only=options.stored_only,
-        on_progress=call.report,
-    )
+@hub.command
+def ready_made(
+    place: HubPlace,
+    /,
+    *names: str,
+    key: SigningKey,
+    cards: Cards = None,
+    stored_only: StoredOnly = False,
+    json: JsonFlag = False,
+) -> None:
+    """Publish the ready-made environments: all, or those that are named."""
+    with _hub_work() as report:
+        made = publish_ready_made(
+            place, key=key.expanduser(), only=names, cards=cards, stored_only=stored_only, on_progress=report
+        )
     lines = [f"{name} is left out: {why}" for name, why in made.left_out.items()]
-    lines.append(f"{len(made.published):,} ready-made environments are published in {call.hub}")
-    return {"hub": call.hub, **asdict(made)}, None, lines, 0
+    lines.append(f"{len(made.published):,} ready-made environments are published in {place}")
+    show_result({"hub": place, **asdict(made)}, *lines, json=json)
 
 
-def _pages(call: _Call) -> _Shown:
-    if call.options.out is None and call.hub.startswith(("http://", "https://")):
+@hub.command
+def pages(place: HubPlace, /, *, owner: Owner = None, out: PagesFolder = None, json: JsonFlag = False) -> None:
+    """Write static pages."""
+    if out is None and place.startswith(("http://", "https://")):
         raise UsageError("the pages of a hub on the web need --out FOLDER")
-    out = call.options.out or Path(call.hub)
-    count = write_pages(Hub.open(call.hub, owner=call.options.owner), out, on_progress=call.report)
-    return {"out": str(out), "pages": count}, None, [f"{count:,} pages in {out}; begin with {out / 'index.html'}"], 0
+    folder = out or Path(place)
+    with _hub_work() as report:
+        count = write_pages(Hub.open(place, owner=owner), folder, on_progress=report)
+    line = f"{count:,} pages in {folder}; begin with {folder / 'index.html'}"
+    show_result({"out": str(folder), "pages": count}, line, json=json)

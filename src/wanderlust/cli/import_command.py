@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from wanderlust.adapters.inspect_logs import import_log
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 
 
 def import_log_command(
@@ -32,10 +32,8 @@ def import_log_command(
     """
     with stoppable(lambda: f"stopped; {out} is not complete: delete it"):
         report = import_log(log, out, scorer=scorer)
-    if json:
-        print_json({"log": str(log), "out": str(out), "report": report.as_dict()})
-    else:
-        print_result(report.table(f"{log.name}, imported"), f"wander show {out}")
+    body, table = {"log": str(log), "out": str(out), "report": report.as_dict()}, report.table(f"{log.name}, imported")
+    show_result(body, f"wander show {out}", table=table, json=json)
     for name, errors in asdict(report)["errors"].items():
         print_note(f"{errors['count']} samples have no score: {name}: {errors['first']}")
     return 0

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError, WanderlustError, one_line, printable
 from wanderlust.evals.comparison import compare
 from wanderlust.runner.control import ControlCommand, send_command
@@ -44,15 +44,13 @@ def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float
         The reward from which on a rollout has passed.
     """
     comparison = compare(first, second, pass_threshold=pass_threshold)
-    if json:
-        print_json({"first": str(first), "second": str(second), **{"comparison": asdict(comparison)}})
-        return
-    print_result(comparison.table(str(first), str(second)), comparison.verdict)
+    lines = [comparison.verdict]
     for word, tasks in (("only the second passes", comparison.gained), ("only the first passes", comparison.lost)):
-        more = [f"  and {len(tasks) - MAX_FLIPS_PRINTED} more"] if len(tasks) > MAX_FLIPS_PRINTED else []
-        print_result(
-            None, f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:MAX_FLIPS_PRINTED]), *more
-        )
+        lines += [f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:MAX_FLIPS_PRINTED])]
+        if len(tasks) > MAX_FLIPS_PRINTED:
+            lines.append(f"  and {len(tasks) - MAX_FLIPS_PRINTED} more")
+    body = {"first": str(first), "second": str(second), "comparison": asdict(comparison)}
+    show_result(body, *lines, table=comparison.table(str(first), str(second)), json=json)
     if comparison.missing:
         print_note(f"{comparison.missing} tasks were scored in one run only and are in no figure")
 
@@ -74,46 +72,31 @@ def control_command(run: RunPath, action: ControlCommand, /, *, json: JsonFlag =
     """
     folder: Path = run.parent if run.is_file() else run
     reached = send_command(folder, action, by="wander ctl")
-    if json:
-        print_json({"run": str(folder), **asdict(reached)})
-        return
-    print_result(None, f"{folder} {STATE_DESCRIPTIONS[reached.state]} (process {reached.process})")
+    line = f"{folder} {STATE_DESCRIPTIONS[reached.state]} (process {reached.process})"
+    show_result({"run": str(folder), **asdict(reached)}, line, json=json)
 
 
-def runs_command(folder: Path = RUNS_FOLDER, /, *, json: bool = False) -> None:
+def runs_command(folder: Path = RUNS_FOLDER, /, *, json: JsonFlag = False) -> None:
     """List the runs in a folder: recipe, stage and step reached, finished or not.
 
     Parameters
     ----------
     folder:
         Where the runs lie.
-    json:
-        Print one JSON object.
     """
     if folder != RUNS_FOLDER and not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r}")
     records = [run.as_dict() for run in runs_in(folder)]
-    if json:
-        print_json({"runs": records})
-        return
-    if not records:
-        print_result(None, f"No runs in {folder}. Start one with: wander demo")
-        return
     table = Table("run", "recipe", "seed", "progress", "finished")
     for run in records:
         cells = (run["path"], run["recipe"], run["seed"], run["reached"], "yes" if run["finished"] else "no")
         table.add_row(*(one_line(str(cell)) for cell in cells))
-    print_result(table)
+    lines = [] if records else [f"No runs in {folder}. Start one with: wander demo"]
+    show_result({"runs": records}, *lines, table=table if records else None, json=json)
 
 
-def list_command(*, json: bool = False) -> None:
-    """List the environments that are installed.
-
-    Parameters
-    ----------
-    json:
-        Print one JSON object.
-    """
+def list_command(*, json: JsonFlag = False) -> None:
+    """List the environments that are installed."""
     records = []
     for name, target in installed_environments().items():
         try:
@@ -121,15 +104,11 @@ def list_command(*, json: bool = False) -> None:
         except WanderlustError as error:  # a broken one is listed with what is wrong
             about = f"cannot be loaded: {error}"
         records.append({"name": name, "target": target, "about": about})
-    if json:
-        print_json({"environments": records})
-        return
     table = Table("environment", "what it is", "where")
     for row in records:
         table.add_row(*(one_line(row[key]) for key in ("name", "about", "target")))
-    print_result(
-        table, "Any other: package.module:Name or file.py:Name. Settings follow: reasoning-gym,dataset=countdown"
-    )
+    line = "Any other: package.module:Name or file.py:Name. Settings follow: reasoning-gym,dataset=countdown"
+    show_result({"environments": records}, line, table=table, json=json)
 
 
 def show_command(
@@ -152,27 +131,21 @@ def show_command(
         played = reader.get(rollout)
         (row,) = reader.rollouts({"id": rollout})
     once_more = replay_command(played, row, settings)
-    if json:
-        print_json(rollout_to_json(played, id=rollout, env=row.env, stage=row.stage, step=row.step, again=once_more))
-        return
-    print_result(None, *_render_rollout(played, row))
-    if once_more:
-        print_result(None, "", f"Again: {once_more}")
+    body = rollout_to_json(played, id=rollout, env=row.env, stage=row.stage, step=row.step, again=once_more)
+    show_result(body, *_render_rollout(played, row), *(["", f"Again: {once_more}"] if once_more else []), json=json)
 
 
 def _list(reader: RunReader, run: Path, *, limit: int, json: bool) -> None:
     rows = reader.rollouts(order="reward", limit=limit)  # what has no reward comes first
     counts = reader.counts()
-    if json:
-        print_json({"counts": counts, "rollouts": [asdict(row) for row in rows]})
-        return
     table = Table("rollout", "task", "sample", "reward", "ended", "turns")
     for row in rows:
         reward = "none" if row.reward is None else f"{row.reward:.3f}"
         cells = (row.id, row.task, row.sample_index, reward, row.stop_reason, row.turns)
         table.add_row(*(one_line(str(cell), 40) for cell in cells))
     total = sum(sum(by.values()) for by in counts.values())
-    print_result(table, f"{len(rows)} of {total}; read one with: {shell_command('show', run, 'ROLLOUT')}")
+    line = f"{len(rows)} of {total}; read one with: {shell_command('show', run, 'ROLLOUT')}"
+    show_result({"counts": counts, "rollouts": [asdict(row) for row in rows]}, line, table=table, json=json)
 
 
 def _render_rollout(rollout: Rollout, row: RolloutRow) -> Iterator[str]:

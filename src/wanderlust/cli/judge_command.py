@@ -13,11 +13,12 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from wanderlust.cli.judge_gap import JudgeGapOptions, JudgeSettings, run_judge_gap
+from wanderlust.cli.commands import nested
+from wanderlust.cli.judge_gap import DEFAULT_JUDGE_SETTINGS, JudgeSettings, gap_command
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import AnswerOptions, JsonFlag, PolicyName
+from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, JsonFlag, PolicyName
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.errors import RubricFailure, UsageError, WanderlustError, nearest_names, one_line
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, calibrate
 from wanderlust.policies.resolve import open_policies, resolve_judge_policy
 from wanderlust.rubrics.generated import CRITERION_TEMPLATE
@@ -28,9 +29,6 @@ from wanderlust.runner.progress import Progress
 from wanderlust.runner.terminal import Table
 from wanderlust.types import Trajectory, Turn, assistant, user
 
-JUDGE_VERBS = ("calibrate", "gap")
-DEFAULT_JUDGE_OPTIONS, DEFAULT_GAP_OPTIONS = AnswerOptions(), JudgeGapOptions()
-DEFAULT_JUDGE_SETTINGS = JudgeSettings()
 DEFAULT_THRESHOLD = 0.5
 """Mean score from which on an answer counts as accepted: the middle of the scale."""
 MAX_CONCURRENT_VERDICTS = 16
@@ -51,74 +49,30 @@ class LabeledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The criterion that the label is about: a checklist's judge is calibrated, and each criterion has its figures."""
 
 
-def judge_command(
-    verb: str,
-    what: str,
+judge = nested("judge", "How far can a judge be trusted, and what is choosing by it worth?")
+judge.command(gap_command, name="gap")
+MinScore = Parameter(validator=Number(gt=0, lte=1), help="Mean score, 0 to 1, from which on an answer is accepted.")
+
+
+@judge.command(name="calibrate")
+def calibrate_command(
+    file: Annotated[Path, Parameter(name="ITEMS", help="File with a JSON object per line.")],
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_JUDGE_OPTIONS,
-    gap_options: JudgeGapOptions = DEFAULT_GAP_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
-    threshold: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = DEFAULT_THRESHOLD,
+    threshold: Annotated[float, MinScore] = DEFAULT_THRESHOLD,
     json: JsonFlag = False,
 ) -> int:
-    """How far can a judge be trusted? `wander judge calibrate ITEMS --policy JUDGE`: its errors on items whose truth
-    is known. `wander judge gap ENV --policy PLAYER --judge JUDGE`: what choosing among rollouts by it is worth.
+    """Measure a judge's errors on items whose truth is known.
 
-    ITEMS has a JSON object per line: prompt, completion, label (true or false) and, where the judge sees it, answer.
-    With a criterion in every line, the label says whether the completion meets it, and each criterion has its figures.
-    Reported with intervals: true and false positives, kappa, agreement with itself, how much length pleases it, and
-    how often it changes its mind when a right and a wrong answer change places.
-
-    The gap compares the rollout that the judge likes best with the best one and the mean one, by the environment's own
-    reward, which the judge is not shown.
-
-    Parameters
-    ----------
-    verb:
-        calibrate or gap.
-    what:
-        The file of items; for gap, the environment.
-    threshold:
-        Calibrate: an answer is accepted whose mean score over the votes, from 0 to 1, is at least this.
+    An item has prompt, completion, label (true or false) and, where the judge sees it, answer. With a criterion in
+    every line, the label says whether the completion meets it, and each criterion has its figures. Reported with
+    intervals: true and false positives, kappa, agreement with itself, how much length pleases it, and how often it
+    changes its mind when a right and a wrong answer change places. The exit code is 1 when items have no verdict.
     """
-    if verb not in JUDGE_VERBS:
-        raise UsageError(f"wander judge has no {verb!r}; {nearest_names(verb, [*JUDGE_VERBS], kind='verbs')}")
-    if verb == "gap":
-        if threshold != DEFAULT_THRESHOLD:
-            raise UsageError("--threshold is for wander judge calibrate")
-        return run_judge_gap(
-            what,
-            policy,
-            answer_options,
-            gap_options=gap_options,
-            judge_settings=judge_settings,
-            json=json,
-        )
-    if gap_options != DEFAULT_GAP_OPTIONS:
-        raise UsageError("--judge, --judge-*, --samples, --num-tasks and --side-by-side are for wander judge gap")
-    return _calibrate(
-        read_items(Path(what)),
-        policy,
-        answer_options,
-        judge_settings=judge_settings,
-        threshold=threshold,
-        json=json,
-    )
-
-
-def _calibrate(
-    items: Sequence[LabeledAnswer],
-    policy: str,
-    answer_options: AnswerOptions,
-    /,
-    *,
-    judge_settings: JudgeSettings,
-    threshold: float,
-    json: bool,
-) -> int:
-    """Judge the items and report; the exit code."""
+    items = read_items(file)
     with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
         resolved = resolve_judge_policy(policy, answer_options.policy_options(greedy=False))
         cache = judge_settings.response_cache()
@@ -127,9 +81,7 @@ def _calibrate(
             if items[0].criterion
             else judge_settings.single(resolved, cache, JUDGE_TEMPLATE)
         )
-        pair = GroupJudge(
-            policy=resolved.policy, votes=2, cache=cache, model=resolved.label, options=judge_settings.options
-        )
+        pair = judge_settings.group(resolved, cache, votes=2)
 
         async def whole() -> tuple[list[ItemVerdicts | WanderlustError], list[bool | WanderlustError]]:
             async with open_policies([resolved.policy]):
@@ -172,14 +124,14 @@ async def _judge_items(
 ) -> list[ItemVerdicts | WanderlustError]:
     """The verdicts on all items, some at once."""
 
-    async def judge(item: LabeledAnswer) -> ItemVerdicts:
+    async def verdict(item: LabeledAnswer) -> ItemVerdicts:
         fields = {name: getattr(item, name) for name in ("prompt", "completion", "answer", "criterion")}
         scores = await one.votes_on(votes, **fields)
         return ItemVerdicts(label=item.label, scores=tuple(scores), length=len(item.completion))
 
     judged: list[ItemVerdicts | WanderlustError] = []
     for start in range(0, len(items), MAX_CONCURRENT_VERDICTS):
-        judged += await gather_results(judge(item) for item in items[start : start + MAX_CONCURRENT_VERDICTS])
+        judged += await gather_results(verdict(item) for item in items[start : start + MAX_CONCURRENT_VERDICTS])
         progress.log_step("judge", len(judged), of=len(items), metrics={})
     return judged
 

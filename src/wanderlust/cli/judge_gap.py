@@ -13,8 +13,15 @@ from cyclopts.validators import Number
 
 from wanderlust import GroupJudge, Judge, Task, Trajectory, rollouts
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import AnswerOptions, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.options import (
+    ANSWER_DEFAULTS,
+    AnswerOptions,
+    EnvironmentName,
+    JsonFlag,
+    PolicyName,
+    PositiveInt,
+)
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.judge_calibration import JudgeGap, best_of
 from wanderlust.policies.resolve import (
@@ -36,10 +43,8 @@ from wanderlust.tasks.selection import choose_tasks, iter_tasks
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeGapOptions:
-    """Of `wander judge gap` alone."""
+    """Options of the judge, and how much is played."""
 
-    judge: str | None = None
-    """The judge: a URL, a script, a run or checkpoint folder."""
     judge_model: str | None = None
     """Name of the judge's model, where it is a URL. Default: --model."""
     judge_temperature: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
@@ -110,6 +115,10 @@ class JudgeSettings:
             options=self.options,
         )
 
+    def group(self, judging: ResolvedPolicy, cache: JudgeResponseCache | None, *, votes: int) -> GroupJudge:
+        """A judge that compares answers."""
+        return GroupJudge(policy=judging.policy, votes=votes, cache=cache, model=judging.label, options=self.options)
+
     def response_cache(self) -> JudgeResponseCache | None:
         """The cache, where one is wanted."""
         return None if self.cache is None else JudgeResponseCache(self.cache)
@@ -120,6 +129,9 @@ def _read_template(file: Path) -> str:
         return file.read_text()
     except (OSError, UnicodeError) as error:
         raise UsageError(f"cannot read --template {file}: {one_line(str(error))}") from error
+
+
+DEFAULT_GAP_OPTIONS, DEFAULT_JUDGE_SETTINGS = JudgeGapOptions(), JudgeSettings()
 
 
 @dataclass(slots=True)
@@ -146,35 +158,32 @@ class GapSample:
         self.groups.append(pairs)
 
 
-def run_judge_gap(
-    env: str,
-    policy: str,
-    answer_options: AnswerOptions,
+def gap_command(
+    env: EnvironmentName,
     /,
     *,
-    gap_options: JudgeGapOptions,
-    judge_settings: JudgeSettings,
-    json: bool,
+    policy: PolicyName,
+    judge: PolicyName,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    gap_options: JudgeGapOptions = DEFAULT_GAP_OPTIONS,
+    judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
+    json: JsonFlag = False,
 ) -> int:
-    """Play, judge, choose, compare; the exit code is 1 when a rollout or a verdict failed."""
-    if gap_options.judge is None:
-        raise UsageError("wander judge gap ENV needs --policy PLAYER and --judge JUDGE")
+    """Measure what choosing among rollouts by a judge is worth.
+
+    Compares the rollout that the judge likes best with the best one and the mean one, by the environment's own reward,
+    which the judge is not shown. The exit code is 1 when a rollout or a verdict failed.
+    """
     if gap_options.samples < 2:
         raise UsageError("there is nothing to choose from a single rollout: take --samples 2 or more")
     resolved = resolve_environment(env)
     options = answer_options.policy_options(greedy=False)
     player = resolve_policy(policy, resolved.env, options)
-    judging = resolve_judge_policy(gap_options.judge, gap_options.judge_options(options))
+    judging = resolve_judge_policy(judge, gap_options.judge_options(options))
     cache = judge_settings.response_cache()
-    judge: Judge | GroupJudge = judge_settings.single(judging, cache, REFERENCE_FREE_TEMPLATE)
+    asked: Judge | GroupJudge = judge_settings.single(judging, cache, REFERENCE_FREE_TEMPLATE)
     if gap_options.side_by_side:
-        judge = GroupJudge(
-            policy=judging.policy,
-            votes=judge_settings.votes,
-            cache=cache,
-            model=judging.label,
-            options=judge_settings.options,
-        )
+        asked = judge_settings.group(judging, cache, votes=judge_settings.votes)
     tasks = choose_tasks(iter_tasks(resolved.env, "eval"), gap_options.num_tasks)
     chosen = GapSample()
 
@@ -188,7 +197,7 @@ def run_judge_gap(
                 chosen.unscored += len(group.rollouts) - len(rewarded)
                 siblings, truths = [t for t, _ in rewarded], [truth for _, truth in rewarded]
                 if siblings:
-                    chosen.add(await _group_verdicts(judge, group.task, siblings), truths)
+                    chosen.add(await _group_verdicts(asked, group.task, siblings), truths)
                 number += 1
                 progress.log_step("judge", number, of=len(tasks), metrics={})
 
@@ -215,21 +224,18 @@ async def _group_verdicts(
 
 
 def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> None:
-    if json:
-        failed = {"without_verdict": sample.without_verdict, "refused": sample.refused, "unscored": sample.unscored}
-        print_json({"judge": title, "share": gap.share, **failed, **asdict(gap)})
-    else:
-        table = Table("truth of", "95% interval", title=f"{title}, {gap.groups} tasks", title_justify="left")
-        for name, estimate in (
-            ("the rollout that the judge likes best", gap.chosen),
-            ("the best rollout", gap.ideal),
-            ("the mean rollout", gap.mean),
-            ("gained by the judge, paired by task", gap.gained),
-            ("that could be gained", gap.possible),
-        ):
-            table.add_row(name, str(estimate))
-        summary = "There is nothing to gain by choosing." if gap.share is None else f"It gains {gap.share:.0%} of that."
-        print_result(table, summary)
+    table = Table("truth of", "95% interval", title=f"{title}, {gap.groups} tasks", title_justify="left")
+    for name, estimate in (
+        ("the rollout that the judge likes best", gap.chosen),
+        ("the best rollout", gap.ideal),
+        ("the mean rollout", gap.mean),
+        ("gained by the judge, paired by task", gap.gained),
+        ("that could be gained", gap.possible),
+    ):
+        table.add_row(name, str(estimate))
+    summary = "There is nothing to gain by choosing." if gap.share is None else f"It gains {gap.share:.0%} of that."
+    failed = {"without_verdict": sample.without_verdict, "refused": sample.refused, "unscored": sample.unscored}
+    show_result({"judge": title, "share": gap.share, **failed, **asdict(gap)}, summary, table=table, json=json)
     if sample.unscored:
         print_note(f"{sample.unscored} rollouts have no reward and are in no figure")
     if sample.without_verdict:

@@ -7,7 +7,7 @@ from pathlib import Path
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import JsonFlag, PositiveInt
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import show_result
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import REPORT_FILE, RUNS_FOLDER, shell_command
@@ -55,14 +55,11 @@ def lab_command(
     with resumable(folder, again) as progress:
         body = run_laboratory(name, folder, seed=seed, watch=progress, workers=workers or default_workers())
         draw_lab_picture(body, folder / PICTURE_FILE)
-    if json:
-        print_json({"run": str(folder), **body})
-        return
     table = Table(*TABLE_HEADER, title="Greedy answers on tasks never trained on; steps are of training")
     for row in lab_table_rows(body):
         table.add_row(*row)
-    print_result(table)
-    for reward, lines in body["probe"].items():
-        print_result(None, f"wander probe on the {reward} reward: " + ("; ".join(lines) or "nothing found"))
-    print_result(None, f"Picture, figures: {folder / PICTURE_FILE}, {folder / REPORT_FILE}", "Read what it wrote:")
-    print_result(None, *(f"  {shell_command('show', folder / phase)}" for phase in body["phases"]))
+    probes = {f"wander probe on the {reward} reward": "; ".join(found) for reward, found in body["probe"].items()}
+    lines = [f"{what}: {found or 'nothing found'}" for what, found in probes.items()]
+    lines += [f"Picture, figures: {folder / PICTURE_FILE}, {folder / REPORT_FILE}", "Read what it wrote:"]
+    lines += [f"  {shell_command('show', folder / phase)}" for phase in body["phases"]]
+    show_result({"run": str(folder), **body}, *lines, table=table, json=json)

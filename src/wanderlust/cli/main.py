@@ -12,12 +12,21 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
 from itertools import pairwise
+from re import fullmatch
 
-from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from wanderlust import __version__
 from wanderlust._lazy import missing_package
-from wanderlust.cli.options import note_given
+from wanderlust.cli.commands import VERSION_FLAGS, Command, installed_commands, note_given
 from wanderlust.cli.output import print_note, replace_unencodable, reserve_stdout_for_json
 from wanderlust.errors import UsageError, WanderlustError
 
@@ -25,73 +34,46 @@ COMMANDS = {
     "demo": ("demo_command:demo_command", "Teach a small language model tic-tac-toe on this machine, in minutes."),
     "play": ("play_command:play_command", "Play an environment at the terminal, alone or against a model."),
     "eval": ("eval:eval_command", "Play a split with any policy: figures with 95% intervals."),
-    "serve": (
-        "serve:serve_command",
-        "Serve a model to other programs: an OpenAI-compatible endpoint, tokens included.",
-    ),
+    "serve": ("serve:serve_command", "Serve a model to other programs, as an OpenAI-compatible endpoint."),
     "train": ("train_command:train_command", "Train a checkpoint in any environment by reinforcement learning."),
     "sft": ("finetune_command:sft_command", "Train a checkpoint on conversations: a file, or what a run has stored."),
     "dpo": ("finetune_command:dpo_command", "Train a checkpoint on pairs of a better and a worse answer."),
-    "reward-model": (
-        "finetune_command:reward_model_command",
-        "Train a reward model on preferences: pairs, ratings, or a run's rollouts.",
-    ),
-    "data": (
-        "data_command:data_command",
-        "Make training data by a plan; compare recipes and teachers by what students learn.",
-    ),
-    "distil": (
-        "distil_command:distil_command",
-        "Make a small student of a teacher: quality, latency and cost of both, and the break-even.",
-    ),
-    "optimize": (
-        "optimize_command:optimize_command",
-        "Improve an environment's system text for a policy, by a policy that reflects on its rollouts (GEPA).",
-    ),
+    "reward-model": ("finetune_command:reward_model_command", "Train a reward model on pairs, ratings or rollouts."),
+    "optimize": ("optimize_command:optimize_command", "Improve an environment's system text for a policy (GEPA)."),
     "runs": ("inspect:runs_command", "List the runs in a folder."),
     "compare": ("inspect:compare_command", "Compare two evaluations: which is better, and on which tasks?"),
-    "studio": (
-        "studio_command:studio_command",
-        "See runs in the browser: rollouts, training as it goes on, worlds, comparisons.",
-    ),
+    "studio": ("studio_command:studio_command", "See runs in the browser: rollouts, training, worlds, comparisons."),
     "ctl": ("inspect:control_command", "Pause, resume or stop a running evaluation or training run."),
     "show": ("inspect:show_command", "List a run's rollouts, or read one of them."),
     "export": ("export:export_command", "Write a run's rollouts for other programs: jsonl, sft, dpo, atif, parquet."),
     "watch": ("watch_command:watch_command", "Watch a policy play one task, turn by turn."),
-    "verify": ("verify_command:verify_artefacts_command", "Check stored proofs, models and refutations again."),
     "import": ("import_command:import_log_command", "Read a log of inspect_ai as an evaluation."),
     "serve-env": ("serve:serve_env_command", "Serve an environment over OpenEnv's WebSocket protocol."),
     "new": ("authoring:new_command", "Create a package for your environment."),
     "check": ("authoring:check_command", "Check that an environment keeps its contract."),
     "probe": ("authoring:probe_command", "Test a reward for exploits with degenerate policies."),
-    "lab": ("lab:lab_command", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
     "scale": ("scale_command:scale_command", "Best-of-n, majority, revision: what more tokens at test time bring."),
-    "judge": ("judge_command:judge_command", "Calibrate a judge; measure best-of-n by judge."),
+    "judge": ("judge_command:judge", "Calibrate a judge; measure best-of-n by judge."),
     "rescore": ("rescore:rescore_command", "Judge an evaluation's rollouts again with another rubric."),
     "rerun": ("rerun_command:rerun_command", "Make a run again from its wander.lock."),
-    "tasks": (
-        "tasks_command:tasks_command",
-        "Make repository tasks from packages' tests; read and write Harbor tasks.",
-    ),
-    "hub": ("hub_command:hub_command", "Publish environments as signed files, find them, and check them."),
-    "inbox": ("inbox_command:inbox_command", "Import your own mail for the mail agent; write questions about it."),
     "list": ("inspect:list_command", "List the environments that are installed."),
-    "world": (
-        "world_command:world_command",
-        "Simulated lives: list, show, run and verify scenarios, import files, draw budgets.",
-    ),
 }
-"""Module and function of each command, imported when it is called, and its line in the overview."""
+"""Module and function of each command of the core, imported when it is called, and its line in the overview."""
 
 
-def build(*, overview: bool = True) -> App:
-    """The command line, ready to parse; with `overview` the commands are listed without being imported."""
+def build(name: str = "", *, overview: bool = True) -> App:
+    """The command line, ready to parse, with the command `name` alone; where there is none of that name, with all.
+
+    All are listed without being imported; without `overview`, each has its own help text.
+    """
+    core = {one: Command(target=f"wanderlust.cli.{place}", help=line) for one, (place, line) in COMMANDS.items()}
+    named = {name: core[name]} if name in core else installed_commands(core, name)
     app = App(
         name="wander",
         help="Environments in which language models learn to act: play, evaluate, train.",
         help_format="plaintext",
         version=__version__,
-        version_flags=("--version", "-V"),
+        version_flags=VERSION_FLAGS,
         # A flag is off unless it is given: its default is not worth showing.
         default_parameter=Parameter(
             negative=(), show_default=lambda default: None if default is False or default == "" else default
@@ -99,8 +81,8 @@ def build(*, overview: bool = True) -> App:
         suppress_keyboard_interrupt=False,
         config=note_given,
     )
-    for name, (place, line) in COMMANDS.items():
-        app.command(f"wanderlust.cli.{place}", name=name, **({"help": line} if overview else {}))
+    for one, command in (named or {**core, **installed_commands(core)}).items():
+        app.command(command.target, name=one, help=None if named or not overview else command.help)
     return app
 
 
@@ -136,9 +118,12 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> int:
-    app = build(overview=not any(word in COMMANDS for word in words[:1]))
     try:
+        app = build(*words[:1])
+        chain, apps, rest = app.parse_commands(words)
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        if chain and not rest and apps[-1].default_command is None:
+            raise UsageError(f"wander {' '.join(chain)} needs one of its commands")
     except BrokenPipeError:
         raise
     except CycloptsError as error:
@@ -169,18 +154,49 @@ def _describe_os_error(error: OSError, words: Sequence[str]) -> str:
 
 def _describe_usage_error(error: CycloptsError) -> str:
     """The error of a wrong call in one line, with the nearest valid names."""
-    if isinstance(error, UnknownCommandError):
-        name = (error.unused_tokens or ["?"])[0]
-        return f"no command {name!r}; {_suggest(name, [*COMMANDS], 'wander --help')}"
     command = " ".join(["wander", *(error.command_chain or ())])
-    if isinstance(error, UnknownOptionError):
-        name = (error.token.keyword or error.token.value).split("=")[0]
-        option_names = sorted({option for argument in error.argument_collection for option in argument.names})
-        long_names = [option for option in option_names if option.startswith("--")]
-        return f"{command} has no option {name}; {_suggest(name, long_names, f'{command} --help')}"
+    if isinstance(error, UnknownCommandError):
+        name, valid = (error.unused_tokens or ["?"])[0], command_names(error.app or build())
+        no_command = f"{command} has no command" if error.command_chain else "no command"
+        return f"{no_command} {name!r}; {_suggest(name, valid, f'{command} --help')}"
+    if unknown := _unknown_option(error):
+        return f"{command} has no option {unknown}{_place_of_option(unknown, error.command_chain or ())}"
     if isinstance(error, UnusedCliTokensError):
         return f"{command} takes no further {', '.join(map(repr, error.unused_tokens or ()))} (see {command} --help)"
+    if type(error) is MissingArgumentError and error.argument is not None and error.keyword is None:
+        return f"{command} needs {error.argument.name} (see {command} --help)"
     return f"{command}: {error}"
+
+
+def command_names(app: App) -> list[str]:
+    """Commands of an app; flags such as --help are none."""
+    return [name for name in app if not name.startswith("-")]
+
+
+def _unknown_option(error: CycloptsError) -> str:
+    """The option that no parameter takes; empty where that is not what is wrong. Of two errors it is the first told."""
+    if isinstance(error, UnknownOptionError):
+        return (error.token.keyword or error.token.value).split("=")[0]
+    if not isinstance(error, MissingArgumentError) or error.argument is None:
+        return ""
+    left = [token.split("=")[0] for token in error.unused_tokens or () if fullmatch(r"-[a-zA-Z]|--\w.*", token)]
+    return next((option for option in left if option not in error.argument.names), "")
+
+
+def _place_of_option(option: str, chain: Sequence[str]) -> str:
+    """The commands beside a nested one that take the option; else the nearest ones that the command itself takes."""
+    app = build(chain[0])
+
+    def names(*below: str) -> list[str]:
+        with app.app_stack([chain[0], *below]):  # has the defaults by which options are named
+            arguments = (app[chain[0]][below[0]] if below else app[chain[0]]).assemble_argument_collection()
+        return sorted({name for argument in arguments for name in argument.names if name.startswith("-")})
+
+    siblings = [name for name in command_names(app[chain[0]]) if option in names(name)]
+    if siblings:
+        return f": it is for wander {chain[0]} {', '.join(siblings)}"
+    own = [name for name in names(*chain[1:]) if name.startswith("--")]
+    return f"; {_suggest(option, own, ' '.join(['wander', *chain, '--help']))}"
 
 
 def _suggest(name: str, valid: Sequence[str], help_command: str) -> str:

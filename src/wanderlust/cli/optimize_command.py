@@ -10,8 +10,15 @@ from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import AnswerOptions, EnvironmentName, JsonFlag, PolicyName, PositiveInt
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.options import (
+    ANSWER_DEFAULTS,
+    AnswerOptions,
+    EnvironmentName,
+    JsonFlag,
+    PolicyName,
+    PositiveInt,
+)
+from wanderlust.cli.output import show_result
 from wanderlust.policies.resolve import resolve_judge_policy, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.instructed import read_instruction
@@ -47,7 +54,7 @@ class SearchOptions:
         return {"system": system} | {name: getattr(self, name) for name in names}
 
 
-DEFAULT_ANSWER_OPTIONS, DEFAULT_SEARCH_OPTIONS = AnswerOptions(), SearchOptions()
+DEFAULT_SEARCH_OPTIONS = SearchOptions()
 
 
 def optimize_command(
@@ -55,7 +62,7 @@ def optimize_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     search_options: SearchOptions = DEFAULT_SEARCH_OPTIONS,
     out: Path | None = None,
     concurrency: PositiveInt = 64,
@@ -93,10 +100,7 @@ def optimize_command(
             concurrency=concurrency,
             progress=progress,
         )
-    if json:
-        print_json(report.as_dict())
-        return
     best = folder / BEST_FILE
-    print_result(report.table(), report.verdict, f"The best text: {best}")
-    instructed = f"instructed,file={best},env={env}"
-    print_result(None, "Next:", f"  {shell_command('eval', instructed, '--policy', policy)}")
+    following = shell_command("eval", f"instructed,file={best},env={env}", "--policy", policy)
+    lines = [report.verdict, f"The best text: {best}", "Next:", f"  {following}"]
+    show_result(report.as_dict(), *lines, table=report.table(), json=json)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, ArgumentCollection, Parameter
+from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import API_KEY_VARIABLE, Hardware, ThinkingBudget, ToolCalls
+from wanderlust.policies.base import API_KEY_VARIABLE, Hardware, ThinkingBudget, TokenPrices, ToolCalls
 from wanderlust.policies.resolve import PolicyOptions
 
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -33,18 +31,13 @@ PolicyName = Annotated[
         " which is replayed."
     ),
 ]
+MorePaths = Annotated[Path, Parameter(help="More of them.")]
 RunPath = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
 HardwareOptions = Annotated[Hardware, Parameter(name="*")]
+LoggerNames = Annotated[
+    tuple[str, ...], Parameter(help="Send metrics to tensorboard, wandb, trackio or mlflow as well; may be repeated.")
+]
 JsonFlag = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
-
-GIVEN: ContextVar[frozenset[str]] = ContextVar("GIVEN", default=frozenset())
-"""Names of the parameters of this command that were given, whatever their values."""
-
-
-def note_given(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Keep the names of the parameters that were given, for commands that also read a file of settings."""
-    GIVEN.set(frozenset(part.strip("-").replace("-", "_") for one in arguments if one.tokens for part in one.names))
-
 
 KEY_SUGGESTION = (
     f"the endpoint wants a key and none was sent: set {API_KEY_VARIABLE}, or name its variable with --api-key"
@@ -96,6 +89,9 @@ class AnswerOptions:
         if self.greedy and self.temperature:
             raise UsageError("--greedy and --temperature exclude each other")
         temperature = 0.0 if greedy or self.greedy else self.temperature
+        headers = _json_object("--extra-headers", self.extra_headers, '{"anthropic-beta": "context-1m-2025-08-07"}')
+        if not all(isinstance(value, str) for value in (headers or {}).values()):
+            raise UsageError("--extra-headers must be a JSON object of strings")
         return PolicyOptions(
             model=self.model,
             temperature=temperature,
@@ -104,8 +100,8 @@ class AnswerOptions:
             tool_calls=self.tool_calls or "template",
             seed=self.seed,
             api_key=self.api_key,
-            extra_body=parse_extra_body(self.extra_body),
-            headers=parse_extra_headers(self.extra_headers),
+            extra_body=_json_object("--extra-body", self.extra_body, '{"top_p": 0.9}'),
+            headers=headers,
         )
 
     def _thinking(self) -> ThinkingBudget | None:
@@ -115,27 +111,37 @@ class AnswerOptions:
         return ThinkingBudget(min_tokens=self.min_thinking or 0, max_tokens=self.max_thinking)
 
 
-def parse_extra_headers(text: str | None) -> Mapping[str, str] | None:
-    """The headers of --extra-headers. Raises UsageError for anything but a JSON object of strings."""
-    if text is None:
-        return None
-    try:
-        headers = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--extra-headers is no JSON: {error}") from error
-    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
-        raise UsageError("--extra-headers must be a JSON object of strings")
-    return headers
+ANSWER_DEFAULTS = AnswerOptions()
 
 
-def parse_extra_body(text: str | None) -> Mapping[str, Any] | None:
-    """The fields of --extra-body. Raises UsageError for anything but a JSON object."""
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceOptions:
+    """What an endpoint's tokens cost."""
+
+    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens read."""
+    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens written."""
+
+    def prices(self) -> TokenPrices | None:
+        """The prices; None when none was named."""
+        if self.price_in is None and self.price_out is None:
+            return None
+        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0)
+
+
+DEFAULT_PRICES = PriceOptions()
+
+
+def _json_object(option: str, text: str | None, example: str) -> dict[str, Any] | None:
+    """The JSON object that an option gives. Raises UsageError for anything else."""
     if text is None:
         return None
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--extra-body is no JSON: {error}") from error
+        raise UsageError(f"{option} is no JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise UsageError(f'--extra-body must be a JSON object, like {{"top_p": 0.9}}, and is {text[:60]}')
+        raise UsageError(f"{option} must be a JSON object, like {example}")
     return fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
+import json as json_format
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -56,11 +56,19 @@ def print_result(table: Table | None = None, *lines: str) -> None:
         console.print(line, soft_wrap=True)
 
 
+def show_result(body: Mapping[str, Any], *lines: str, table: Table | None = None, json: bool) -> None:
+    """Print one JSON object, or a table and lines for people."""
+    if json:
+        print_json(body)
+    else:
+        print_result(table, *lines)
+
+
 def print_json(body: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout; characters that its encoding may lack are escaped."""
     stream = _json_stream.get() or sys.stdout
     ascii_only = not (stream.encoding or "utf-8").lower().startswith("utf")
-    stream.write(json.dumps(body, indent=2, ensure_ascii=ascii_only, default=str) + "\n")
+    stream.write(json_format.dumps(body, indent=2, ensure_ascii=ascii_only, default=str) + "\n")
     stream.flush()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, refuse_existing
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.human import Human
@@ -125,12 +125,8 @@ def print_episode_end(played: Rollout, *, json: bool) -> None:
     rewards = {t.seat: t.score.reward for t in played.trajectories if t.score is not None}
     if played.error is not None:
         print_note(f"the game could not go on: {played.stop_reason}: {played.error}")
-    if json:
-        body = {"task": played.task.id, "status": str(played.status), "stop": played.stop_reason, "error": played.error}
-        print_json({**body, "rewards": rewards, "state": dict(played.state)})
-        return
-    print_result(None, f"Ended: {played.stop_reason}")
-    for name, value in played.state.items():
-        print_result(None, f"  {name}: {one_line(json_format.dumps(value, ensure_ascii=True, default=str), 500)}")
-    for seat, reward in rewards.items():
-        print_result(None, f"Reward of {seat}: {reward:g}")
+    ended = {"task": played.task.id, "status": str(played.status), "stop": played.stop_reason, "error": played.error}
+    state = {name: json_format.dumps(value, ensure_ascii=True, default=str) for name, value in played.state.items()}
+    lines = [f"Ended: {played.stop_reason}", *(f"  {name}: {one_line(text, 500)}" for name, text in state.items())]
+    lines += [f"Reward of {seat}: {reward:g}" for seat, reward in rewards.items()]
+    show_result({**ended, "rewards": rewards, "state": dict(played.state)}, *lines, json=json)

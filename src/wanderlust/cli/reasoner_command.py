@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import set_library_environment, stoppable
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.output import show_result
 from wanderlust.errors import UsageError
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.finetune_config import FinetuneConfig
@@ -35,11 +35,9 @@ def reasoner_command(
     folder = out or reasoner_folder(config)
     with stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there") as progress:
         report = train_reasoner(config, out=folder, workers=workers, progress=progress)
-    if json:
-        print_json(report.as_dict())
-        return
     files = f"Report: {folder / PAGE_FILE}, picture: {folder / PICTURE_FILE}"
-    print_result(report.table(), *report.findings, files, f"--policy {report.student} takes the reasoner.")
+    lines = [*report.findings, files, f"--policy {report.student} takes the reasoner."]
+    show_result(report.as_dict(), *lines, table=report.table(), json=json)
 
 
 def reasoner_config(policy: str | None, given: Mapping[str, Any]) -> ReasonerConfig:

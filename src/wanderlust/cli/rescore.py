@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, RunPath, refuse_existing
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.evals.accumulator import VersionTally
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.evaluation import rescore_groups
@@ -60,12 +60,6 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
     report = tally.report(0.0)
     failed = report.played - report.scored
     comparison = compare_rewards(before, after) if before and after and not report.by_code else None
-    if json:
-        body = {"run": str(run), "rubric": rubric, "out": None if out is None else str(out), "failed": failed}
-        print_json(
-            {**body, "report": report.as_dict(), "comparison": None if comparison is None else asdict(comparison)}
-        )
-        return 1 if failed else 0
     table = Table("", "reward", "rollouts") if not report.by_code else report.table("Code or tasks changed meanwhile")
     if comparison is not None:
         for name, estimate in (
@@ -74,7 +68,10 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
             ("difference", comparison.difference),
         ):
             table.add_row(name, str(estimate), "" if name == "difference" else str(estimate.count))
-    print_result(table, *([f"{out} holds them with their new scores"] if out is not None else []))
+    made = {"run": str(run), "rubric": rubric, "out": None if out is None else str(out), "failed": failed}
+    body = {**made, "report": report.as_dict(), "comparison": None if comparison is None else asdict(comparison)}
+    lines = [f"{out} holds them with their new scores"] if out is not None else []
+    show_result(body, *lines, table=table, json=json)
     for name, errors in report.errors.items():
         print_note(f"{errors.count} rollouts have no score: {name}: {errors.first}")
     return 1 if failed else 0

@@ -12,13 +12,20 @@ from cyclopts.validators import Number
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.eval_options import make_estimator, synthesis_writer
-from wanderlust.cli.judge_gap import JudgeSettings
+from wanderlust.cli.judge_gap import DEFAULT_JUDGE_SETTINGS, JudgeSettings
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import AnswerOptions, EnvironmentName, JsonFlag, PolicyName, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.options import (
+    ANSWER_DEFAULTS,
+    AnswerOptions,
+    EnvironmentName,
+    JsonFlag,
+    PolicyName,
+    PositiveInt,
+    PriceOptions,
+)
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError
 from wanderlust.evals.scaling import PICTURE_FILE, ScalingReport, scale
-from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, ResolvedPolicy, resolve_judge_policy, resolve_policy
 from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE
 from wanderlust.rubrics.label_free import ReferenceEstimator
@@ -32,7 +39,7 @@ ScaledEstimate = Literal["likeliest", "mutual", "synthesis", "synthesis-with-que
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleOptions:
+class ScaleOptions(PriceOptions):
     """Of `wander scale`."""
 
     samples: Annotated[int, Parameter(validator=Number(gte=2))] = 16
@@ -51,14 +58,14 @@ class ScaleOptions:
     """Split of the environment."""
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
     """How many tasks of the split, spread evenly over it. Default: all."""
-    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Dollars per million prompt tokens."""
-    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Dollars per million completion tokens."""
     out: Path | None = None
     """Folder for the rollouts, scaling.json and the picture scaling.png; the same command goes on where it stopped."""
     concurrency: PositiveInt = 128
     """Rollouts at once."""
+
+    def __post_init__(self) -> None:
+        if (self.price_in is None) != (self.price_out is None):
+            raise UsageError("--price-in and --price-out go together")
 
     def estimators(
         self, resolved: ResolvedEnvironment, player: ResolvedPolicy, options: PolicyOptions, *, policy: str
@@ -78,17 +85,8 @@ class ScaleOptions:
             for name in self.estimate
         }
 
-    @property
-    def prices(self) -> TokenPrices | None:
-        """Both prices, or none. Raises UsageError for one of the two."""
-        if self.price_in is None and self.price_out is None:
-            return None
-        if self.price_in is None or self.price_out is None:
-            raise UsageError("--price-in and --price-out go together")
-        return TokenPrices(input=self.price_in, output=self.price_out)
 
-
-DEFAULT_ANSWER_OPTIONS, DEFAULT_SCALE_OPTIONS, DEFAULT_JUDGE_SETTINGS = AnswerOptions(), ScaleOptions(), JudgeSettings()
+DEFAULT_SCALE_OPTIONS = ScaleOptions()
 
 
 def scale_command(
@@ -96,7 +94,7 @@ def scale_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     scale_options: ScaleOptions = DEFAULT_SCALE_OPTIONS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
     json: JsonFlag = False,
@@ -130,7 +128,7 @@ def scale_command(
                 choose_by=scale_options.choose_by,
                 judge=judge,
                 estimators=estimators,
-                prices=scale_options.prices,
+                prices=scale_options.prices(),
                 out=out,
                 concurrency=scale_options.concurrency,
                 seed=answer_options.seed,
@@ -141,10 +139,8 @@ def scale_command(
         with needs_extra("train"):
             from wanderlust.evals.scaling_picture import draw_scaling
         draw_scaling(report, out / PICTURE_FILE)
-    if json:
-        print_json(report.as_dict())
-    else:
-        print_result(scaling_table(report), *([f"The picture is {out / PICTURE_FILE}."] if out is not None else []))
+    lines = [f"The picture is {out / PICTURE_FILE}."] if out is not None else []
+    show_result(report.as_dict(), *lines, table=scaling_table(report), json=json)
     if report.left_out:
         print_note(f"{report.left_out} tasks are in no figure: some of their rollouts failed")
     if report.revision_left_out:

@@ -18,7 +18,7 @@ from wanderlust._lazy import needs_extra
 from wanderlust.adapters.openenv import EnvironmentServer
 from wanderlust.cli.long_commands import set_library_environment, stoppable
 from wanderlust.cli.options import EnvironmentName, HardwareOptions, JsonFlag, PortNumber, PositiveInt
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
 from wanderlust.policies.checkpoints import load_for_inference, resolve_checkpoint
@@ -63,10 +63,8 @@ def serve_env_command(
 
     async def serve_until_stopped() -> None:
         async with server.listening(host=host, port=port) as url:
-            if json:
-                print_json({"url": url, "token": None if given_token else token})
-            else:
-                print_result(None, url, *([] if given_token else [f"token {token}"]))
+            shown = None if given_token else token
+            show_result({"url": url, "token": shown}, url, *([f"token {shown}"] if shown else []), json=json)
             await asyncio.Event().wait()
 
     asyncio.run(serve_until_stopped())
@@ -146,10 +144,9 @@ async def _serve_until_signal(server: AgentServer, front: Any, *, announcement: 
         asyncio.get_running_loop().add_signal_handler(number, _set_result, stopped, number)
     async with server, server.serving(front, key) as opened:
         key_line = "" if key else opened
-        if as_json:
-            print_json({"url": server.url, "model": name, "api_key": key_line or None})
-        else:
-            print_result(None, f"Serving {name} at {server.url}", *([f"API key: {key_line}"] if key_line else []))
+        body = {"url": server.url, "model": name, "api_key": key_line or None}
+        lines = [f"Serving {name} at {server.url}", *([f"API key: {key_line}"] if key_line else [])]
+        show_result(body, *lines, json=as_json)
         code = 128 + await stopped
         print_note("stopping; requests under way are finished (Ctrl-C again ends at once)")
     return code

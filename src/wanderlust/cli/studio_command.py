@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, PortNumber
-from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError
 from wanderlust.store.run_folder import RUNS_FOLDER
 
@@ -63,10 +63,7 @@ def studio_command(
     def on_ready(url: str) -> None:
         address = f"{url}/?token={token}"
         built = is_built()
-        if json:
-            print_json({"url": address, "built": built})
-        else:
-            print_result(None, f"The studio is at {address}", "Ctrl-C ends it.")
+        show_result({"url": address, "built": built}, f"The studio is at {address}", "Ctrl-C ends it.", json=json)
         sys.stdout.flush()  # whoever reads this through a pipe waits for the address
         if not built:
             print_note(NOT_BUILT_MESSAGE)
@@ -89,9 +86,7 @@ def _export_static(roots: Sequence[Path], out: Path, *, json: bool) -> int:
         from wanderlust.studio.static_export import export_site
     with stoppable(lambda: f"stopped; {out} is not whole") as progress:
         written = export_site(roots, out, page=PAGE_FOLDER, progress=progress)
-    if json:
-        print_json({"folder": str(out), "rollouts": written})
-    else:
-        shown_by = f"python -m http.server --directory {shlex.quote(str(out))}"
-        print_result(None, f"{written} rollouts and the page are in {out}. Any file server shows them: {shown_by}")
+    shown_by = f"python -m http.server --directory {shlex.quote(str(out))}"
+    line = f"{written} rollouts and the page are in {out}. Any file server shows them: {shown_by}"
+    show_result({"folder": str(out), "rollouts": written}, line, json=json)
     return 0

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
+from wanderlust.cli.commands import GIVEN
 from wanderlust.cli.eval_options import WorkerOptions
 from wanderlust.cli.long_commands import resumable
-from wanderlust.cli.options import GIVEN, PositiveInt
+from wanderlust.cli.options import JsonFlag, LoggerNames, PositiveInt
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.errors import UsageError, WanderlustError, nearest_names
 from wanderlust.store.run_folder import (
@@ -57,15 +58,25 @@ class StartOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeOptions:
-    """Going on with a run."""
+class RunOptions:
+    """The folder of a run, new or gone on with."""
 
+    out: Path | None = None
+    """New folder of the run. Default: runs/train-ENV-seedN, or runs/sft-DATA-seedN for the data of sft."""
+    logger: LoggerNames = ()
     resume: Path | None = None
     """Go on with the run in this folder, as it was begun."""
-    accept_changes: bool = False
-    """With --resume: go on although the environment, its rubric or its tasks have changed since."""
     previous_state: bool = False
     """With --resume: go on from the state saved before the last one, which is damaged."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRunOptions(RunOptions):
+    """The same for a training run."""
+
+    accept_changes: bool = False
+    """With --resume: go on although the environment, its rubric or its tasks have changed since."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -82,8 +93,8 @@ class ProcessOptions(WorkerOptions):
     """Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU."""
 
 
-DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS, DEFAULT_RESUME_OPTIONS = TrainOptions(), StartOptions(), ResumeOptions()
-DEFAULT_PROCESS_OPTIONS = ProcessOptions()
+DEFAULT_TRAIN_OPTIONS, DEFAULT_START_OPTIONS = TrainOptions(), StartOptions()
+DEFAULT_RUN_OPTIONS, DEFAULT_PROCESS_OPTIONS = TrainRunOptions(), ProcessOptions()
 
 
 def train_command(
@@ -93,11 +104,9 @@ def train_command(
     policy: str | None = None,
     start_options: StartOptions = DEFAULT_START_OPTIONS,
     train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
-    out: Path | None = None,
-    resume_options: ResumeOptions = DEFAULT_RESUME_OPTIONS,
+    run_options: TrainRunOptions = DEFAULT_RUN_OPTIONS,
     process_options: ProcessOptions = DEFAULT_PROCESS_OPTIONS,
-    logger: tuple[str, ...] = (),
-    json: bool = False,
+    json: JsonFlag = False,
 ) -> None:
     """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
 
@@ -107,15 +116,10 @@ def train_command(
         Name of an environment, package.module:Name, or file.py:Name.
     policy:
         A run or checkpoint folder, smollm2, or fresh: a new small model that first imitates the environment's teacher.
-    out:
-        New folder of the run. Default: runs/train-ENV-seedN.
-    logger:
-        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
-    json:
-        Print the report as one JSON object.
     """
+    out, logger, resume = run_options.out, run_options.logger, run_options.resume
     check_logger_names(logger)
-    new, resume, preset = None, resume_options.resume, start_options.preset
+    new, preset = None, start_options.preset
     settings = load_preset(preset) if preset is not None and resume is None else None
     if settings is not None and not isinstance(settings, TrainConfig):
         given = _options_of_preset(env, train_options, start_options, logger=logger)
@@ -126,7 +130,7 @@ def train_command(
         _refuse_with_resume(asked)
         folder = run_of_recipe(resume, "train").path
     else:
-        if resume_options != DEFAULT_RESUME_OPTIONS:
+        if run_options.accept_changes or run_options.previous_state:
             raise UsageError("--accept-changes and --previous-state go with --resume RUN")
         new = _new_config((env, policy), start_options, preset=settings, options=train_options)
         folder = out or RUNS_FOLDER / f"train-{(preset or str(new.env)).replace(':', '-')}-seed{new.seed}"
@@ -140,7 +144,7 @@ def train_command(
                 **asdict(process_options),
                 loggers=logger,
                 progress=progress,
-                **resume_options.arguments,
+                **run_options.arguments,
                 engine_url=train_options.engine_url or None,
             )
         else:

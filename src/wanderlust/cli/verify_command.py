@@ -8,15 +8,15 @@ from typing import Any
 
 from wanderlust.artefacts.checkers import Verified, verify_artefact, verify_file
 from wanderlust.artefacts.contract import artefact_of
-from wanderlust.cli.options import JsonFlag
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.options import JsonFlag, MorePaths
+from wanderlust.cli.output import show_result
 from wanderlust.errors import UsageError
 from wanderlust.runner.terminal import Table
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import find_evaluation
 
 
-def verify_artefacts_command(*artefacts: Path, json: JsonFlag = False) -> int:
+def verify_command(artefact: Path, /, *artefacts: MorePaths, json: JsonFlag = False) -> int:
     """Check artefacts again, each from itself alone: proofs, models, cores, refutations, programs.
 
     A file holds the statement, what may be used, and the artefact. Of a run, the artefacts of all its rollouts are
@@ -25,22 +25,16 @@ def verify_artefacts_command(*artefacts: Path, json: JsonFlag = False) -> int:
 
     Parameters
     ----------
-    artefacts:
-        Files of artefacts, or folders of runs.
+    artefact:
+        A file of an artefact, or the folder of a run.
     """
-    if not artefacts:
-        raise UsageError("wander verify needs files of artefacts or runs")
-    rows = [_row(place, one) for path in artefacts for place, one in _verified(path)]
+    paths = (artefact, *artefacts)
+    rows = [_row(place, one) for path in paths for place, one in _verified(path)]
     wrong = [row for row in rows if not row["valid"] or row["findings"]]
-    if json:
-        print_json({"artefacts": rows})
-    else:
-        files = {str(path) for path in artefacts if not path.is_dir()}
-        shown = [row for row in rows if row in wrong or row["file"] in files]
-        if shown:
-            print_result(_table(shown))
-        if len(shown) < len(rows):
-            print_result(None, f"{len(rows) - len(wrong)} of {len(rows)} artefacts are valid")
+    files = {str(path) for path in paths if not path.is_dir()}
+    shown = [row for row in rows if row in wrong or row["file"] in files]
+    lines = [f"{len(rows) - len(wrong)} of {len(rows)} artefacts are valid"] if len(shown) < len(rows) else []
+    show_result({"artefacts": rows}, *lines, table=_table(shown) if shown else None, json=json)
     return int(bool(wrong))
 
 

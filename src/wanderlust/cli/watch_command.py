@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import AnswerOptions, EnvironmentName, PolicyName
+from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, EnvironmentName, PolicyName
 from wanderlust.cli.play_command import print_episode_end, task_at_position
 from wanderlust.environment import Environment
 from wanderlust.policies.resolve import open_policies, resolve_policy, resolve_seats
@@ -16,15 +16,13 @@ from wanderlust.runner.engine import RolloutJob, RolloutSettings
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Policy, Rollout, Status, Task
 
-DEFAULT_ANSWER_OPTIONS = AnswerOptions()
-
 
 def watch_command(
     env: EnvironmentName,
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    answer_options: AnswerOptions = ANSWER_DEFAULTS,
     seats: str = "",
     split: str = "eval",
     task_index: int = 0,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from wanderlust.cli.options import DEFAULT_PRICES, JsonFlag, PriceOptions
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.world_options import WorldCommand
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.evals.report import MEASURES, CurvePoint, budget_grid, budget_outcomes, success_curve
 from wanderlust.runner.terminal import Table
@@ -20,37 +20,46 @@ CHART_WIDTH = 40
 ALL_VALUES = "all"
 
 
-def budget_command(command: WorldCommand) -> int:
-    """A curve for each measure that the rollouts know of, and for each value of the key that was asked for."""
-    parts = _rollouts_by_key(command.first_argument, command.budget_options.group_by)
+def budget_command(
+    run: str,
+    /,
+    *,
+    group_by: str | None = None,
+    pass_threshold: float = 1.0,
+    prices: PriceOptions = DEFAULT_PRICES,
+    json: JsonFlag = False,
+) -> None:
+    """Draw success against tokens, simulated time and cost.
+
+    Parameters
+    ----------
+    run:
+        Folder of an evaluation.
+    group_by:
+        A curve for each value of this key of the tasks' info.
+    pass_threshold:
+        The reward from which on a rollout has passed.
+    """
+    parts = _rollouts_by_key(run, group_by)
     curves: list[tuple[str, str, list[CurvePoint], int]] = []
     for measure in MEASURES:
         for value, played in sorted(parts.items()):
-            budget_options = command.budget_options
-            budget_points, unknown = budget_outcomes(
-                played, measure, pass_threshold=budget_options.pass_threshold, prices=budget_options.prices()
-            )
-            if budget_points:
-                curves.append((measure, value, success_curve(budget_points, budget_grid(budget_points)), unknown))
+            points, unknown = budget_outcomes(played, measure, pass_threshold=pass_threshold, prices=prices.prices())
+            if points:
+                curves.append((measure, value, success_curve(points, budget_grid(points)), unknown))
     if not curves:
-        raise UsageError(f"{command.first_argument}: no scored rollout in it says what it spent")
-    if command.json:
-        print_json(
-            {
-                "run": command.first_argument,
-                "by": command.budget_options.group_by,
-                "curves": [
-                    {"measure": name, "value": value, "unknown": unknown, "points": [asdict(one) for one in points]}
-                    for name, value, points, unknown in curves
-                ],
-            }
-        )
-        return 0
-    for measure, value, points, unknown in curves:
-        print_result(_chart(measure, value, points))
+        raise UsageError(f"{run}: no scored rollout in it says what it spent")
+    if json:
+        rows = [
+            {"measure": name, "value": value, "unknown": unknown, "points": [asdict(one) for one in curve]}
+            for name, value, curve, unknown in curves
+        ]
+        print_json({"run": run, "by": group_by, "curves": rows})
+        return
+    for measure, value, curve, unknown in curves:
+        print_result(_chart(measure, value, curve))
         if unknown:
             print_note(f"{unknown} rollouts do not say what they spent ({measure}) and are in no figure")
-    return 0
 
 
 def _rollouts_by_key(run: str, group_by: str | None) -> dict[str, list[Rollout]]:

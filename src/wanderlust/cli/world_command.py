@@ -3,148 +3,156 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from math import inf
+from pathlib import Path
+from typing import Annotated
 
-from wanderlust.cli.long_commands import set_library_environment
-from wanderlust.cli.options import JsonFlag
-from wanderlust.cli.output import print_json, print_result
-from wanderlust.cli.world_bench import bench_command
+from cyclopts import Parameter
+
+from wanderlust.cli.commands import nested
+from wanderlust.cli.long_commands import set_library_environment, stoppable
+from wanderlust.cli.options import DEFAULT_PRICES, JsonFlag, PositiveInt, PriceOptions
+from wanderlust.cli.output import print_json, print_note, print_result, show_result
 from wanderlust.cli.world_budget import budget_command
 from wanderlust.cli.world_files import import_command, verify_command
 from wanderlust.cli.world_new import new_world_command
 from wanderlust.cli.world_options import (
-    BudgetOptions,
-    VerifyOptions,
-    WorldCommand,
+    DEFAULT_MODEL_OPTIONS,
+    PlayerName,
+    ScenarioName,
     WorldModelOptions,
-    WorldOptions,
     scenario_id,
 )
 from wanderlust.cli.world_show import print_outcome, show_world
 from wanderlust.cli.world_write import review_command, write_command
 from wanderlust.environments.assistant_life import AssistantLife, life_with
-from wanderlust.errors import UsageError, nearest_names
+from wanderlust.errors import UsageError
 from wanderlust.policies.resolve import open_policies, resolve_policy
+from wanderlust.recipes.world_benchmark import PAGE_FILE, run_world_benchmark
 from wanderlust.runner.engine import rollout
 from wanderlust.runner.terminal import Table
+from wanderlust.store.run_folder import shell_command
 from wanderlust.types import Policy, Rollout, Task
 
-DEFAULT_WORLD_OPTIONS, DEFAULT_MODEL_OPTIONS, DEFAULT_VERIFY_OPTIONS, DEFAULT_BUDGET_OPTIONS = (
-    WorldOptions(),
-    WorldModelOptions(),
-    VerifyOptions(),
-    BudgetOptions(),
+OutFolder = Annotated[Path, Parameter(help="Folder of the rollouts and the report; the same command goes on in it.")]
+FurtherPlayers = Annotated[tuple[str, ...], Parameter(help="A further player as NAME=POLICY; may be given again.")]
+
+world = nested(
+    "world",
+    """Simulated lives: list, show, run and verify scenarios, import files, draw budgets.
+
+    A scenario is family/split-seed/level, as in invite/eval-0/1, or a file of ARE's JSON. A family alone, also as
+    file.py:name, is its first scenario of the eval split.""",
 )
+world.command(show_world, name="show")
+world.command(verify_command, name="verify")
+world.command(import_command, name="import")
+world.command(budget_command, name="budget")
+world.command(new_world_command, name="new")
+world.command(write_command, name="write")
+world.command(review_command, name="review")
 
 
-def world_command(
-    verb: str,
-    /,
-    *arguments: str,
-    options: WorldOptions = DEFAULT_WORLD_OPTIONS,
-    model_options: WorldModelOptions = DEFAULT_MODEL_OPTIONS,
-    verify_options: VerifyOptions = DEFAULT_VERIFY_OPTIONS,
-    budget_options: BudgetOptions = DEFAULT_BUDGET_OPTIONS,
-    json: JsonFlag = False,
-) -> int:
-    """Simulated lives: list their families, show a scenario, run a policy in one, verify, import, and more.
-
-    `world list`; `world show SCENARIO`; `world show RUN ROLLOUT`; `world run SCENARIO --policy NAME`;
-    `world verify SCENARIO`, which plays the oracle and tests the verifier on it; `world verify SCENARIO --log FILE`;
-    `world verify RUN ROLLOUT`; `world import FILE...`; `world budget RUN`; `world new family|app|persona NAME`,
-    which writes a folder that works and has a test; `world bench life --policy NAME --out FOLDER`, which plays all
-    tasks of eval three times and reports by capability beside the environment's players and any `--player
-    NAME=POLICY`; `world write --policy NAME --out FOLDER`, which has a model draft stories, or with `--reword
-    SCENARIO` reword mails and messages, and `world review FOLDER [DRAFT [accept|reject|comment]]`, after
-    which `life,families=FOLDER` plays those that were accepted. A scenario is
-    family/split-seed/level, as in invite/eval-0/1, or a file of ARE's JSON; a family alone, also as file.py:name, is
-    its first scenario of the eval split. Files of rows (.jsonl, .parquet) are imported row by row.
-
-    `verify` exits with 0 when the log is accepted, 1 when it is rejected, 3 when only a judge could tell.
+@world.command(name="list")
+def list_families(universe: str = "sketched", /, *, json: JsonFlag = False) -> None:
+    """List the families of scenarios.
 
     Parameters
     ----------
-    verb:
-        list, show, run, verify, import, budget, new, bench, write or review.
-    arguments:
-        A scenario, a family, a file, or a run's folder and the number of a rollout; for list, a kind of universes.
+    universe:
+        A kind of universes: sketched or lived.
     """
-    if verb not in WORLD_VERBS:
-        raise UsageError(f"wander world cannot {verb!r}; {nearest_names(verb, [*WORLD_VERBS], kind='it can')}")
-    least, most, example = ARGUMENT_COUNTS[verb]
-    if len(arguments) < least:
-        raise UsageError(f"wander world {verb} needs {example}")
-    if len(arguments) > most:
-        raise UsageError(f"wander world {verb} takes no further {arguments[-1]!r}; it takes {example}")
-    return WORLD_VERBS[verb](
-        WorldCommand(
-            arguments=arguments,
-            options=options,
-            model_options=model_options,
-            verify_options=verify_options,
-            budget_options=budget_options,
-            json=json,
-        )
-    )
-
-
-def _list(command: WorldCommand) -> int:
-    families = AssistantLife(universe=command.arguments[0] if command.arguments else "sketched").families
-    if command.json:
-        print_json({"families": [{k: getattr(f, k) for k in ("name", "capability", "asks", "hard")} for f in families]})
-        return 0
+    families = AssistantLife(universe=universe).families
     table = Table("family", "capability", "asks", "what makes it hard")
     for one in sorted(families, key=lambda one: (one.capability, one.name)):
         table.add_row(one.name, one.capability, one.asks, one.hard)
-    print_result(table, f"{len(families)} families. Look at one: wander world show {families[0].name}/eval-0/1")
-    return 0
+    rows = [{key: getattr(one, key) for key in ("name", "capability", "asks", "hard")} for one in families]
+    line = f"{len(families)} families. Look at one: wander world show {families[0].name}/eval-0/1"
+    show_result({"families": rows}, line, table=table, json=json)
 
 
-def _run(command: WorldCommand) -> int:
+@world.command(name="run")
+def run_scenario(
+    scenario: ScenarioName,
+    /,
+    *,
+    policy: PlayerName = "oracle",
+    model_options: WorldModelOptions = DEFAULT_MODEL_OPTIONS,
+    json: JsonFlag = False,
+) -> int:
+    """Run a policy in a scenario: a timeline, and the verdict."""
     set_library_environment()
-    name, policy_name = scenario_id(command.first_argument), command.options.policy
+    name = scenario_id(scenario)
     env = life_with(name)
     task = Task(id=name, prompt=next(iter(env.tasks("eval"))).prompt, info=dict(env.scenario_and_grader(name)[0].info))
     players: dict[str, Callable[[], Policy]] = {**env.players, "oracle": partial(env.oracle, task)}
-    policy = (
-        players[policy_name]()
-        if policy_name in players
-        else resolve_policy(policy_name, env, command.model_options.policy_options()).policy
+    player = (
+        players[policy]() if policy in players else resolve_policy(policy, env, model_options.policy_options()).policy
     )
 
     async def played() -> Rollout:
-        async with open_policies([policy]):
-            return await rollout(env, task, policy, seed=command.model_options.seed)
+        async with open_policies([player]):
+            return await rollout(env, task, player, seed=model_options.seed)
 
-    return print_outcome(asyncio.run(played()), command)
+    return print_outcome(asyncio.run(played()), json=json)
 
 
-WORLD_VERBS: Mapping[str, Callable[[WorldCommand], int]] = {
-    "list": _list,
-    "show": show_world,
-    "run": _run,
-    "verify": verify_command,
-    "import": import_command,
-    "budget": budget_command,
-    "new": new_world_command,
-    "bench": bench_command,
-    "write": write_command,
-    "review": review_command,
-}
-"""Commands of `wander world`."""
-SCENARIO_HELP = "a scenario, as in invite/eval-0/1"
-ARGUMENT_COUNTS: Mapping[str, tuple[int, float, str]] = {
-    "list": (0, 1, "nothing, or a kind of universes"),
-    "show": (1, 2, f"{SCENARIO_HELP}, or a run and the number of a rollout"),
-    "run": (1, 1, SCENARIO_HELP),
-    "verify": (1, 3, f"{SCENARIO_HELP}, or a file, or a run and the number of a rollout, or both"),
-    "import": (1, inf, "files of ARE's JSON, or rows of them in .jsonl or .parquet"),
-    "budget": (1, 1, "the folder of an evaluation"),
-    "new": (2, 2, "family, app or persona, and a name"),
-    "bench": (0, 1, "an environment of generated scenarios, as life,levels=2"),
-    "write": (0, 0, "nothing"),
-    "review": (1, 3, "a folder of drafts, and a draft and what to do with it: accept, reject or comment"),
-}
-"""How many words each of them takes at least and at most, and which."""
+@world.command(name="bench")
+def bench_command(
+    env: str = "life",
+    /,
+    *,
+    policy: PlayerName = "oracle",
+    out: OutFolder,
+    samples: PositiveInt = 3,
+    player: FurtherPlayers = (),
+    model_options: WorldModelOptions = DEFAULT_MODEL_OPTIONS,
+    prices: PriceOptions = DEFAULT_PRICES,
+    json: JsonFlag = False,
+) -> int:
+    """Play all tasks of eval several times: figures by capability, beside the environment's players.
+
+    The exit code is 1 where rollouts failed.
+
+    Parameters
+    ----------
+    env:
+        An environment of generated scenarios, as in life,levels=2.
+    samples:
+        Runs of every task.
+    """
+    players = dict(_named(one) for one in player)
+    words = [env, "--policy", policy, "--samples", str(samples), "--out", str(out)]
+    words += [word for one in player for word in ("--player", one)]
+    resume = f"stopped; finished work is saved; resume with: {shell_command('world', 'bench', *words)}"
+    with stoppable(lambda: resume) as progress:
+        result = run_world_benchmark(
+            env,
+            policy,
+            out=out,
+            samples=samples,
+            options=model_options.policy_options(),
+            prices=prices.prices(),
+            players=players,
+            announce=lambda expected: print_note(str(expected)),
+            progress=progress,
+        )
+    if json:
+        print_json(result.as_dict())
+    else:
+        *tables, last = result.tables()
+        for table in tables:
+            print_result(table)
+        for remark in result.calibration.remarks.values():
+            print_note(remark)
+        print_result(last, f"The report is {out / PAGE_FILE}.")
+    return 1 if result.report.incomplete else 0
+
+
+def _named(text: str) -> tuple[str, str]:
+    """A further player's name and policy. UsageError for a text of another form."""
+    name, given, policy = text.partition("=")
+    if not name or not given or not policy:
+        raise UsageError(f"--player takes NAME=POLICY, as in small=runs/train-life-seed0, not {text!r}")
+    return name, policy

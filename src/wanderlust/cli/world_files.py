@@ -10,18 +10,27 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
+from cyclopts import Parameter
 from msgspec.structs import replace
 
 from wanderlust.cli.long_commands import set_library_environment
-from wanderlust.cli.options import refuse_existing
-from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.world_options import WorldCommand, format_duration, load_rollout_and_scenario, resolve_scenario
+from wanderlust.cli.options import JsonFlag, MorePaths, refuse_existing
+from wanderlust.cli.output import print_note, show_result
+from wanderlust.cli.world_options import (
+    DEFAULT_MODEL_OPTIONS,
+    WorldModelOptions,
+    format_duration,
+    load_rollout_and_scenario,
+    resolve_scenario,
+    rollout_number,
+)
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.resolve import open_policies, resolve_policy
 from wanderlust.runner.terminal import Table, plain
 from wanderlust.store.run_folder import shell_command
+from wanderlust.types import Policy
 from wanderlust.worlds import (
     Oracle,
     Scenario,
@@ -87,13 +96,21 @@ class _ImportSummary:
         )
 
 
-def import_command(command: WorldCommand) -> int:
-    """Every file is tried; 2 when one of them could not be imported, with a line for each that says why."""
-    out = command.options.out
+def import_command(
+    file: Annotated[Path, Parameter(help="ARE's JSON, or rows of it in .jsonl or .parquet.")],
+    /,
+    *files: MorePaths,
+    out: Annotated[Path | None, Parameter(help="Folder for the files as they were understood.")] = None,
+    json: JsonFlag = False,
+) -> int:
+    """Import files of scenarios: read, played by their oracle, verified.
+
+    Every file is tried. The exit code is 2 when one of them is refused, with a line for each that says why.
+    """
     refuse_existing(out)
     good: list[tuple[_ImportSummary, ImportedScenario]] = []
     refused: dict[str, str] = {}
-    for path in map(Path, command.arguments):
+    for path in (file, *files):
         try:
             rows = read_rows(path) if path.suffix in ROW_SUFFIXES else {str(path): read_scenario(path)}
         except UsageError as error:
@@ -111,7 +128,7 @@ def import_command(command: WorldCommand) -> int:
         out.mkdir(parents=True)
         for name, (_, imported) in zip(names, good, strict=True):
             (out / name).write_bytes(export_scenario(imported.scenario, imported.augmentation))
-    _print_imports([one for one, _ in good], refused, command)
+    _print_imports([one for one, _ in good], refused, out=out, json=json)
     return 2 if refused else 0
 
 
@@ -132,28 +149,21 @@ def _file_names(places: Sequence[str]) -> list[str]:
     return names
 
 
-def _print_imports(summaries: Sequence[_ImportSummary], refused: dict[str, str], options: WorldCommand) -> None:
-    if options.json:
-        print_json({"imported": [asdict(one) for one in summaries], "refused": refused})
-    elif summaries:
-        table = Table("file", "scenario", "turns", "events", "oracle's acts", "apps", "takes", "warnings")
-        for one in summaries:
-            cells = (
-                Path(one.file).name,
-                one.id,
-                one.turns,
-                one.events,
-                one.acts,
-                len(one.apps),
-                format_duration(one.seconds),
-            )
-            table.add_row(*(plain(one_line(str(cell), 60), overflow="fold") for cell in (*cells, len(one.warnings))))
-        warned = [f"{one.file}: {one_line(warning, 300)}" for one in summaries for warning in one.warnings]
-        out = options.options.out
-        use = [f"Play them: {shell_command('eval', f'are,folder={out}', '--policy', 'oracle')}"] if out else []
-        print_result(
-            table, *warned, f"{len(summaries)} of {len(summaries) + len(refused)} imported; the oracle passes.", *use
-        )
+def _print_imports(
+    summaries: Sequence[_ImportSummary], refused: dict[str, str], *, out: Path | None, json: bool
+) -> None:
+    table = Table("file", "scenario", "turns", "events", "oracle's acts", "apps", "takes", "warnings")
+    for one in summaries:
+        counts = (one.turns, one.events, one.acts, len(one.apps), format_duration(one.seconds), len(one.warnings))
+        cells = (Path(one.file).name, one.id, *counts)
+        table.add_row(*(plain(one_line(str(cell), 60), overflow="fold") for cell in cells))
+    lines = [f"{one.file}: {one_line(warning, 300)}" for one in summaries for warning in one.warnings]
+    lines.append(f"{len(summaries)} of {len(summaries) + len(refused)} imported; the oracle passes.")
+    if out:
+        lines.append(f"Play them: {shell_command('eval', f'are,folder={out}', '--policy', 'oracle')}")
+    if json or summaries:
+        body = {"imported": [asdict(one) for one in summaries], "refused": refused}
+        show_result(body, *lines, table=table, json=json)
     for line in refused.values():
         print_note(one_line(line, 600))
 
@@ -199,48 +209,65 @@ MAX_REASON_CHARS = 600
 """Characters of a reason."""
 
 
-def verify_command(command: WorldCommand) -> int:
-    """The verdict on a log, or without one the verifier's on the oracle and on what is wrong with it on purpose."""
-    scenario, log = _scenario_and_log(command)
-    if log is None:
-        return _verify_trials(scenario, command)
-    verdict = asyncio.run(_verdict(scenario, log, command))
-    if command.json:
-        print_json({"scenario": scenario.id, "share": verdict.share, **verdict.record()})
+def verify_command(
+    scenario: Annotated[str, Parameter(help="A scenario or a file; or the folder of a run.")],
+    run: Annotated[str | None, Parameter(help="The folder of a run; or the number of a rollout.")] = None,
+    number: Annotated[str | None, Parameter(help="The number of a rollout.")] = None,
+    /,
+    *,
+    log: Annotated[Path | None, Parameter(help="A file with the log of a world, JSON lines.")] = None,
+    compat: Annotated[Compat, Parameter(help="Whose verdict; are and gaia2_cli are as ARE's two judges.")] = "strict",
+    judge: Annotated[str | None, Parameter(help="A policy that is asked what comparing cannot tell.")] = None,
+    model_options: WorldModelOptions = DEFAULT_MODEL_OPTIONS,
+    json: JsonFlag = False,
+) -> int:
+    """Verify a log or a rollout; without one, test the verifier on the scenario's oracle.
+
+    verify SCENARIO tests the verifier on the oracle's log, with actions left out and doubled. verify SCENARIO --log
+    FILE, verify RUN NUMBER and verify SCENARIO RUN NUMBER say why a log was accepted. The exit code is 0 when it is
+    accepted, 1 when it is rejected, 3 when only a judge could tell.
+    """
+    place, entries = _scenario_and_log([one for one in (scenario, run, number) if one is not None], log)
+    if entries is None:
+        return _verify_trials(place, compat, json=json)
+    verifier = StructuralVerifier.of(place, compat)
+    if judge is None:
+        verdict = verifier(entries)
     else:
-        table = Table("what is wrong", "event", "line", "why") if verdict.reasons else None
-        for reason in verdict.reasons:
-            assert table is not None
-            cells = (reason.fault, reason.event, "" if reason.line < 0 else str(reason.line), reason.text)
-            table.add_row(*(plain(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
-        acts = len(verdict.matched) + len(verdict.missing)
-        done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
-        marks = [f"{name}: {'kept' if holds else 'not kept'}" for name, holds in verdict.marks.items()]
-        open_ = [
-            f"only a judge can tell: {q.event} ({', '.join(q.about)}); name one with --judge" for q in verdict.questions
-        ]
-        lines = [*marks, *(open_ if verdict.decision == "undecided" else ())]
-        print_result(
-            table, f"{one_line(scenario.id)}: {verdict.decision} ({verdict.compat}); {done}", *map(one_line, lines)
-        )
+        set_library_environment()
+        policy = resolve_policy(judge, WorldEnvironment([place]), model_options.policy_options()).policy
+        verdict = asyncio.run(_judged(verifier, entries, policy, compat=compat))
+    table = Table("what is wrong", "event", "line", "why")
+    for reason in verdict.reasons:
+        cells = (reason.fault, reason.event, "" if reason.line < 0 else str(reason.line), reason.text)
+        table.add_row(*(plain(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
+    acts = len(verdict.matched) + len(verdict.missing)
+    done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
+    lines = [f"{place.id}: {verdict.decision} ({verdict.compat}); {done}"]
+    lines += [f"{name}: {'kept' if holds else 'not kept'}" for name, holds in verdict.marks.items()]
+    if verdict.decision == "undecided":
+        asked = [f"{one.event} ({', '.join(one.about)})" for one in verdict.questions]
+        lines += [f"only a judge can tell: {one}; name one with --judge" for one in asked]
+    body = {"scenario": place.id, "share": verdict.share, **verdict.record()}
+    show_result(body, *map(one_line, lines), table=table if verdict.reasons else None, json=json)
     return EXIT_CODES[verdict.decision]
 
 
-def _scenario_and_log(command: WorldCommand) -> tuple[Scenario, list[LogEntry] | None]:
+def _scenario_and_log(words: Sequence[str], log: Path | None) -> tuple[Scenario, list[LogEntry] | None]:
     """The scenario, and the log that is to be verified."""
-    *named, run = command.arguments[:-1] if len(command.arguments) > 1 else (*command.arguments, "")
-    if not run:
-        scenario = resolve_scenario(command.first_argument).scenario
-        return scenario, None if command.verify_options.log is None else _read(command.verify_options.log)
-    if command.verify_options.log is not None:
+    if len(words) == 1:
+        return resolve_scenario(words[0]).scenario, None if log is None else _read(log)
+    if log is not None:
         raise UsageError("name a log or a rollout, not both")
-    played, resolved_scenario = load_rollout_and_scenario(run, command.rollout_number())
-    scenario_named = resolve_scenario(named[0]).scenario if named else resolved_scenario
-    if scenario_named is None:
+    *named, run, number = words
+    played, scenario = load_rollout_and_scenario(run, rollout_number(run, number))
+    if named:
+        scenario = resolve_scenario(named[0]).scenario
+    if scenario is None:
         raise UsageError(f"{run} does not say in which scenarios it was played: name the scenario before it")
-    if scenario_named.id != played.task.id:
-        raise UsageError(f"rollout {command.rollout_number()} is of {played.task.id!r}, not of {scenario_named.id!r}")
-    return scenario_named, log_of(played)
+    if scenario.id != played.task.id:
+        raise UsageError(f"rollout {number} is of {played.task.id!r}, not of {scenario.id!r}")
+    return scenario, log_of(played)
 
 
 def _read(path: Path) -> list[LogEntry]:
@@ -254,51 +281,35 @@ def _read(path: Path) -> list[LogEntry]:
     return log
 
 
-async def _verdict(scenario: Scenario, log: Sequence[LogEntry], command: WorldCommand) -> Verdict:
-    structural, judge_name = (
-        StructuralVerifier.of(scenario, command.verify_options.compat),
-        command.verify_options.judge,
-    )
-    if judge_name is None:
-        return structural(log)
-    set_library_environment()
-    judge = resolve_policy(judge_name, WorldEnvironment([scenario]), command.model_options.policy_options()).policy
+async def _judged(structural: StructuralVerifier, log: Sequence[LogEntry], judge: Policy, *, compat: Compat) -> Verdict:
     async with open_policies([judge]):
         if structural.grader is not None:  # both must accept
-            return await structural.grader.judged_verdict(log, judge, compat=command.verify_options.compat)
-        return await verify_with_judge(log, structural.oracle, judge, compat=command.verify_options.compat)
+            return await structural.grader.judged_verdict(log, judge, compat=compat)
+        return await verify_with_judge(log, structural.oracle, judge, compat=compat)
 
 
-def _verify_trials(scenario: Scenario, command: WorldCommand) -> int:
+def _verify_trials(scenario: Scenario, compat: Compat, *, json: bool) -> int:
     """The verifier, verified: the oracle's own log, and logs that are wrong on purpose."""
-    compat = command.verify_options.compat
     log = list(play_oracle(scenario).log)
     verifier = StructuralVerifier.of(scenario, compat)
     tried = [(trial, verifier(trial.log)) for trial in verifier_trials(log, scenario, compat=compat)]
     counts: dict[str, Counter[Decision]] = {}
     for trial, verdict in tried:
         counts.setdefault(trial.kind, Counter())[verdict.decision] += 1
-    right = sum(verdict.decision == trial.expected_decision for trial, verdict in tried)
+    rights = {trial.kind: trial.expected_decision for trial, _ in tried}
     wrong = [
-        {
-            "kind": trial.kind,
-            "event": trial.event,
-            "right": trial.expected_decision,
-            "verdict": one_line(str(verdict), MAX_REASON_CHARS),
-        }
+        {"kind": trial.kind, "event": trial.event, "right": trial.expected_decision}
+        | {"verdict": one_line(str(verdict), MAX_REASON_CHARS)}
         for trial, verdict in tried
         if verdict.decision != trial.expected_decision
     ]
-    if command.json:
-        table = {kind: dict(verdicts) for kind, verdicts in counts.items()}
-        print_json({"scenario": scenario.id, "compat": compat, "right": right, "of": len(tried), "verdicts": table,
-                     "wrong": wrong})  # fmt: skip
-    else:
-        right_decisions = {trial.kind: trial.expected_decision for trial, _ in tried}
-        rows = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
-        for kind, verdicts in counts.items():
-            rows.add_row(kind, right_decisions[kind], *(str(verdicts[d]) for d in ("accept", "undecided", "reject")))
-        print_result(rows)
-        lines = [f"wrong: {one['kind']} {one['event']}: {one['verdict']}" for one in wrong]
-        print_result(None, f"{one_line(scenario.id)}: {right} of {len(tried)} verdicts are right ({compat})", *lines)
+    right = len(tried) - len(wrong)
+    table = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
+    for kind, verdicts in counts.items():
+        table.add_row(kind, rights[kind], *(str(verdicts[d]) for d in ("accept", "undecided", "reject")))
+    lines = [f"{one_line(scenario.id)}: {right} of {len(tried)} verdicts are right ({compat})"]
+    lines += [f"wrong: {one['kind']} {one['event']}: {one['verdict']}" for one in wrong]
+    found = {"verdicts": {kind: dict(verdicts) for kind, verdicts in counts.items()}, "wrong": wrong}
+    body = {"scenario": scenario.id, "compat": compat, "right": right, "of": len(tried), **found}
+    show_result(body, *lines, table=table, json=json)
     return 0 if not wrong else 1

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
-from wanderlust.cli.new_package import module_of_package, write_package
-from wanderlust.errors import UsageError
+from wanderlust.cli.new_package import write_package
+from wanderlust.cli.options import JsonFlag
 from wanderlust.store.run_folder import shell_command
 
-if TYPE_CHECKING:
-    from wanderlust.cli.world_options import WorldCommand
-
-PYPROJECT = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "PROJECT"
-version = "0.1.0"
-dependencies = ["wanderlust"]
-entry-points."wanderlust.GROUP".PROJECT = "TARGET"
-
-[tool.hatch.build.targets.wheel]
-only-include = ["MODULE.py"]
-"""
 FAMILY = '''\
 """A family of scenarios: each is made from a universe and a seed."""
 
@@ -175,23 +157,12 @@ KINDS: Mapping[str, tuple[str, str, str, str]] = {
 """By kind: the group of its entry point, what the point names, the code, and its test."""
 
 
-def new_world_command(command: WorldCommand) -> int:
-    """Write the folder. Raises UsageError for another kind, for what is no name, and where the folder exists."""
-    kind, name = command.arguments
-    if kind not in KINDS:
-        raise UsageError(f"wander world new makes no {kind!r}: one of {', '.join(KINDS)}")
-    module, folder = module_of_package(name), Path(name)
+def new_world_command(kind: Literal["family", "app", "persona"], name: str, /, *, json: JsonFlag = False) -> None:
+    """Write a folder that works, with a family, an app or a persona of your own, and its test."""
     group, target, code, test = KINDS[kind]
-    project = module.replace("_", "-")
-    texts = {"pyproject.toml": PYPROJECT, f"{module}.py": code, f"test_{module}.py": test}
-    words = {"TARGET": target, "GROUP": group, "MODULE": module, "PROJECT": project}
-    for word, value in words.items():  # a target names the module
-        texts = {file: text.replace(word, value) for file, text in texts.items()}
-    setting = f"persona={project}" if kind == "persona" else f"families={project}"
-    steps = [
-        f"pip install -e {folder}",
-        shell_command("eval", f"life,{setting}", "--policy", "oracle", "-n", "6"),
-        f"pytest {folder}",
-    ]
-    write_package(folder, texts, steps, json=command.json)
-    return 0
+    setting = "persona" if kind == "persona" else "families"
+
+    def trial(project: str) -> str:
+        return shell_command("eval", f"life,{setting}={project}", "--policy", "oracle", "-n", "6")
+
+    write_package(name, group, target, code=code, test=test, trial=trial, json=json)

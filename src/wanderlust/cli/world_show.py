@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import json as json_format
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
-from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.options import JsonFlag
+from wanderlust.cli.output import show_result
 from wanderlust.cli.world_options import (
-    WorldCommand,
     format_duration,
     load_rollout_and_scenario,
     resolve_scenario,
+    rollout_number,
 )
 from wanderlust.errors import UsageError, one_line
 from wanderlust.runner.terminal import Table, plain
@@ -72,25 +74,13 @@ def _event(event: Event, facts: Mapping[str, AnswerFacts], start: float) -> tupl
     after += f" +{format_duration(event.delay)}" if event.delay else ""
     after += f" at {format_duration(event.at - start)}" if event.at is not None else ""
     if isinstance(event, PlannedCall):
-        must = [
-            f"{name} must say {'; '.join(describe_facts(one))}"
-            for name, one in facts.items()
-            if next(describe_facts(one), "")
-        ]
-        return (
-            event.id,
-            after,
-            event.by,
-            f"{event.app}.{event.action}",
-            " | ".join([render_arguments(event.args), *must]),
-        ), event.by
-    kind = type(event).__name__.lower()
-    within = (
-        f"within {format_duration(event.within)}"
-        if isinstance(event, ConditionEvent) and event.within is not None
-        else ""
-    )
-    return (event.id, after, "", kind, within), "world"
+        said = [(name, [*describe_facts(one)]) for name, one in facts.items()]
+        must = [f"{name} must say {'; '.join(lines)}" for name, lines in said if lines]
+        what = " | ".join([render_arguments(event.args), *must])
+        return (event.id, after, event.by, f"{event.app}.{event.action}", what), event.by
+    within = event.within if isinstance(event, ConditionEvent) else None
+    bound = "" if within is None else f"within {format_duration(within)}"
+    return (event.id, after, "", type(event).__name__.lower(), bound), "world"
 
 
 def describe_scenario(scenario: Scenario) -> list[str]:
@@ -109,39 +99,37 @@ def _render_value(value: Any) -> str:
     if value is None:
         return ""
     plain = msgspec.to_builtins(value, str_keys=True, builtin_types=())
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    return plain if isinstance(plain, str) else json_format.dumps(plain, ensure_ascii=False)
 
 
-def show_world(command: WorldCommand) -> int:
-    if Path(command.first_argument).is_dir() or Path(command.first_argument).name == STORE_FILE:
-        return print_outcome(load_rollout_and_scenario(command.first_argument, command.rollout_number())[0], command)
-    if len(command.arguments) > 1:
-        raise UsageError(f"{command.first_argument} is no run: there is no rollout {command.arguments[1]!r} to show")
-    scenario = resolve_scenario(command.first_argument).scenario
-    if command.json:
-        print_json({"id": scenario.id, "info": scenario.info, "events": [*map(repr, scenario.events)]})
-        return 0
-    print_result(render_events(scenario), *describe_scenario(scenario))
+def show_world(
+    scenario: Annotated[str, Parameter(name="SCENARIO", help="A scenario, or the folder of a run.")],
+    number: Annotated[str | None, Parameter(help="The number of a rollout of that run.")] = None,
+    /,
+    *,
+    json: JsonFlag = False,
+) -> int:
+    """Show the events of a scenario, or what happened in a rollout."""
+    if Path(scenario).is_dir() or Path(scenario).name == STORE_FILE:
+        return print_outcome(load_rollout_and_scenario(scenario, rollout_number(scenario, number))[0], json=json)
+    if number is not None:
+        raise UsageError(f"{scenario} is no run: there is no rollout {number!r} to show")
+    shown = resolve_scenario(scenario).scenario
+    body = {"id": shown.id, "info": shown.info, "events": [*map(repr, shown.events)]}
+    show_result(body, *describe_scenario(shown), table=render_events(shown), json=json)
     return 0
 
 
-def print_outcome(rollout: Rollout, command: WorldCommand) -> int:
+def print_outcome(rollout: Rollout, *, json: bool) -> int:
     log = log_of(rollout)
     score = next((one.score for one in rollout.trajectories), None)
     reward = None if score is None else score.reward
     verdict = "" if score is None else str(score.notes.get("verdict", ""))
-    if command.json:
-        lines = [{"time": one.time, "by": one.by, "app": one.app, "action": one.action} for one in log]
-        body = {"task": rollout.task.id, "stop": rollout.stop_reason, "error": rollout.error, "reward": reward}
-        print_json({**body, "verdict": verdict, "digest": rollout.state.get("digest"), "log": lines})
-    else:
-        summary = f"Reward: {'none' if reward is None else f'{reward:g}'}. {verdict}"
-        error = [f"Error: {rollout.error}"] if rollout.error is not None else []
-        print_result(
-            render_timeline(log, log[0].time if log else 0.0),
-            rollout.task.id,
-            *error,
-            f"Ended: {rollout.stop_reason}",
-            summary,
-        )
+    lines = [{"time": one.time, "by": one.by, "app": one.app, "action": one.action} for one in log]
+    ended = {"task": rollout.task.id, "stop": rollout.stop_reason, "error": rollout.error, "reward": reward}
+    body = {**ended, "verdict": verdict, "digest": rollout.state.get("digest"), "log": lines}
+    summary = f"Reward: {'none' if reward is None else f'{reward:g}'}. {verdict}"
+    error = [f"Error: {rollout.error}"] if rollout.error is not None else []
+    told = [rollout.task.id, *error, f"Ended: {rollout.stop_reason}", summary]
+    show_result(body, *told, table=render_timeline(log, log[0].time if log else 0.0), json=json)
     return 1 if rollout.status is Status.ERROR else 0

@@ -2,105 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Literal
 
 import msgspec
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.world_options import WorldCommand
+from wanderlust.cli.options import JsonFlag, PolicyName, PositiveInt
+from wanderlust.cli.output import print_note, show_result
+from wanderlust.cli.world_options import DEFAULT_MODEL_OPTIONS, WorldModelOptions
 from wanderlust.environments.assistant_life import LIFE_PLAYERS
 from wanderlust.errors import UsageError, one_line
+from wanderlust.policies.resolve import PolicyOptions
 from wanderlust.recipes.rewording import reword_texts
 from wanderlust.recipes.story_drafts import write_stories
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import shell_command
-from wanderlust.worlds.life.drafts import Decision, ReviewedDraft, review_draft, reviewed_drafts
+from wanderlust.worlds.life.drafts import ReviewedDraft, review_draft, reviewed_drafts
 
-ORACLE = "oracle"
-"""The default policy of `wander world`, which plays and writes nothing."""
+OutFolder = Annotated[Path, Parameter(help="Folder of the drafts; the same command goes on in it.")]
+Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 
 
-def write_command(command: WorldCommand) -> int:
-    """Draft, and print what became of each."""
-    options = command.options
-    if options.out is None:
-        raise UsageError("wander world write needs --out FOLDER, which keeps the drafts and goes on where it stopped")
-    if options.policy in (ORACLE, *LIFE_PLAYERS):
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What is written."""
+
+    count: PositiveInt = 5
+    """Drafts that the folder is to have."""
+    about: str = ""
+    """What the stories shall be about."""
+    reword: tuple[str, ...] = ()
+    """Reword mails and messages instead, of a scenario or a story's file; may be given again."""
+    solver: tuple[str, ...] = ("greedy",)
+    """Policies that play each draft; may be given again."""
+    solved_at_most: Share = 0.9
+    """A draft of which a solver passes a larger share is too easy."""
+
+
+DEFAULT_WRITE_OPTIONS = WriteOptions()
+
+
+def write_command(
+    *,
+    policy: PolicyName,
+    out: OutFolder,
+    options: WriteOptions = DEFAULT_WRITE_OPTIONS,
+    model_options: WorldModelOptions = DEFAULT_MODEL_OPTIONS,
+    json: JsonFlag = False,
+) -> None:
+    """Have a model draft stories, or reword mails and messages.
+
+    Then review the drafts; `life,families=FOLDER` plays those that were accepted.
+    """
+    if policy in ("oracle", *LIFE_PLAYERS):
         raise UsageError("wander world write needs a writer: --policy URL --model NAME, a run, or a script module:name")
     if options.reword:
-        return _reword(command, options.out)
-    words = ["--policy", options.policy, "--count", str(options.count), "--out", str(options.out)]
+        return _reword(options.reword, policy, out, options=model_options.policy_options(), json=json)
+    words = ["--policy", policy, "--count", str(options.count), "--out", str(out)]
     resume = f"stopped; drafts are kept; resume with: {shell_command('world', 'write', *words)}"
     with stoppable(lambda: resume) as progress:
         result = write_stories(
-            options.policy,
-            out=options.out,
+            policy,
+            out=out,
             count=options.count,
             about=options.about,
             solvers=options.solver,
             solved_at_most=options.solved_at_most,
-            options=command.model_options.policy_options(),
+            options=model_options.policy_options(),
             progress=progress,
         )
-    if command.json:
-        print_json(result.as_dict())
-    else:
-        told = ", ".join(f"{count} {state}" for state, count in result.counts.items())
-        print_result(
-            result.table(), f"{told}. Review them: wander world review {options.out}, or wander studio {options.out}"
-        )
-    return 0
+    told = ", ".join(f"{count} {state}" for state, count in result.counts.items())
+    line = f"{told}. Review them: wander world review {out}, or wander studio {out}"
+    show_result(result.as_dict(), line, table=result.table(), json=json)
 
 
-def _reword(command: WorldCommand, out: Path) -> int:
+def _reword(sources: Sequence[str], policy: str, out: Path, *, options: PolicyOptions, json: bool) -> None:
     """Reword, and print what became of the texts."""
-    policy, options = command.options.policy, command.model_options.policy_options()
     result = reword_texts(
-        command.options.reword,
+        sources,
         policy,
         out=out,
         options=options,
         announce=lambda texts, characters: print_note(f"{texts:,} texts of {characters:,} characters, a call for each"),
     )
-    if command.json:
-        print_json(result.as_dict())
+    lines = [f"Play in these words: wander eval life,book={out}", *map(str, result.stories)]
+    show_result(result.as_dict(), *lines, table=result.table(), json=json)
+
+
+def review_command(
+    folder: Path,
+    draft: str | None = None,
+    decision: Literal["accept", "reject", "comment"] | None = None,
+    /,
+    *,
+    comment: Annotated[str, Parameter(help="Words to the decision.")] = "",
+    json: JsonFlag = False,
+) -> None:
+    """List drafts and decisions, show a draft, or decide on one."""
+    if draft is not None and decision is not None:
+        found = [review_draft(folder, draft, decision, comment=comment)]
     else:
-        print_result(result.table(), f"Play in these words: wander eval life,book={out}", *map(str, result.stories))
-    return 0
-
-
-def review_command(command: WorldCommand) -> int:
-    """List drafts and decisions, show one, or note a decision."""
-    folder, *rest = command.arguments
-    place = Path(folder)
-    if not rest:
-        return _listed(reviewed_drafts(place), command)
-    if len(rest) == 1:
-        found = next((one for one in reviewed_drafts(place) if one.draft.name == rest[0]), None)
-        if found is None:
-            raise UsageError(f"{folder} has no draft {rest[0]!r}")
-        if command.json:
-            print_json(_plain(found))
-        else:
-            print_result(_table([found]), found.text or f"{found.draft.name} has no story.")
-        return 0
-    name, decision = rest
-    if decision not in get_args(Decision) or decision == "edit":
-        raise UsageError(
-            f"a draft cannot be {decision!r}; say accept, reject or comment (edit its file, or in the studio)"
-        )
-    done = review_draft(place, name, decision, comment=command.options.comment)  # type: ignore[arg-type]
-    return _listed([done], command)
-
-
-def _listed(found: list[ReviewedDraft], command: WorldCommand) -> int:
-    if command.json:
-        print_json({"drafts": [_plain(one) for one in found]})
-    else:
-        print_result(_table(found))
-    return 0
+        found = [one for one in reviewed_drafts(folder) if draft in (None, one.draft.name)]
+    if draft is None or decision is not None:
+        return show_result({"drafts": [_plain(one) for one in found]}, table=_table(found), json=json)
+    if not found:
+        raise UsageError(f"{folder} has no draft {draft!r}")
+    show_result(_plain(found[0]), found[0].text or f"{draft} has no story.", table=_table(found), json=json)
 
 
 def _plain(one: ReviewedDraft) -> dict[str, object]:

@@ -1,0 +1,7 @@
+"""The command `wander hub`, as its package declares it."""
+
+from wanderlust.cli.commands import Command
+
+HUB = Command(
+    target="wanderlust.cli.hub_command:hub", help="Publish environments as signed files, find them, and check them."
+)
