@@ -122,17 +122,17 @@ for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy", "mat
     sys.modules[name] = None
 from wanderlust.cli.main import COMMANDS, build, command_names, main
 app = build()
-pages = [[], *([name] for name in command_names(app))]
-pages += [[name, below] for name in command_names(app) for below in command_names(app[name])]
-pages.sort(key=lambda words: bool(words) and words[0] not in COMMANDS)
-for words in pages:
-    if words and words[0] not in COMMANDS:
+pages = 0
+for name in ["", *sorted(command_names(app), key=lambda name: name not in COMMANDS)]:
+    if name and name not in COMMANDS:
         sys.modules.pop("numpy", None)  # a package may need it
-    try:
-        main([*words, "--help"])
-    except SystemExit as end:
-        assert not end.code, (words, end.code)
-print("pages:", len(pages))
+    for below in ["", *(command_names(app[name]) if name else ())]:
+        pages += 1
+        try:
+            main([*filter(None, (name, below)), "--help"])
+        except SystemExit as end:
+            assert not end.code, (name, below, end.code)
+print("pages:", pages)
 sys.modules["numpy"] = None
 try:
     main(["demo"])

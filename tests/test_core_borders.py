@@ -18,8 +18,8 @@ LEAVES = {
         *("environments/are_scenarios.py", "environments/gaia2.py"),
         *("environments/assistant_life.py", "environments/brief_life.py", "environments/brief_worlds.py"),
     ),
-    "hub": ("cli/hub_command.py",),
-    "data": ("cli/data_command.py", "cli/distil_command.py"),
+    "hub": (),
+    "data": (),
     "recipes": (
         *("recipes/*", "evals/prompt_evolution.py"),
         *("cli/demo_command.py", "cli/lab.py", "cli/optimize_command.py", "cli/reasoner_command.py"),

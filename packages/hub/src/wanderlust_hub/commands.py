@@ -3,5 +3,5 @@
 from wanderlust.cli.commands import Command
 
 HUB = Command(
-    target="wanderlust.cli.hub_command:hub", help="Publish environments as signed files, find them, and check them."
+    target="wanderlust_hub.hub_command:hub", help="Publish environments as signed files, find them, and check them."
 )

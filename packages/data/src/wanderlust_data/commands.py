@@ -3,10 +3,10 @@
 from wanderlust.cli.commands import Command
 
 DATA = Command(
-    target="wanderlust.cli.data_command:data",
+    target="wanderlust_data.data_command:data",
     help="Make training data by a plan; compare recipes and teachers by what students learn.",
 )
 DISTIL = Command(
-    target="wanderlust.cli.distil_command:distil_command",
+    target="wanderlust_data.distil_command:distil_command",
     help="Make a small student of a teacher: quality, latency and cost of both, and the break-even.",
 )
