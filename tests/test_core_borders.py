@@ -22,18 +22,24 @@ LEAVES = {
     "data": (),
     "recipes": (
         *("recipes/*", "evals/prompt_evolution.py"),
-        *("cli/demo_command.py", "cli/lab.py", "cli/optimize_command.py", "cli/reasoner_command.py"),
+        *(
+            "cli/demo_command.py",
+            "cli/lab.py",
+            "cli/lab_entry.py",
+            "cli/optimize_command.py",
+            "cli/reasoner_command.py",
+        ),
     ),
     "proofs": (
-        *("artefacts/*", "tasks/curriculum/self_made.py", "cli/verify_command.py"),
+        *("artefacts/*", "tasks/curriculum/self_made.py", "cli/verify_command.py", "cli/verify_entry.py"),
         *("environments/proofs.py", "environments/brief_proofs.py", "environments/smt_problems.py"),
         *("environments/artefact_answers.py", "environments/statement_judge.py"),
         *("environments/repairs.py", "environments/self_made.py"),
     ),
     "grids": ("environments/grids/*", "studio/grid_view.py"),
-    "inbox": ("environments/inbox/*", "cli/inbox_command.py"),
+    "inbox": ("environments/inbox/*", "cli/inbox_command.py", "cli/inbox_entry.py"),
     "repository": (
-        *("tasks/repository/*", "tasks/harbor*.py", "cli/tasks_command.py"),
+        *("tasks/repository/*", "tasks/harbor*.py", "cli/tasks_command.py", "cli/tasks_entry.py"),
         *("environments/repository.py", "environments/harbor.py"),
     ),
     "others": (
