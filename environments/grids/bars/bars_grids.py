@@ -30,7 +30,7 @@ ALL_GAMES = {"train": 556, "eval": 556, "private": 555}
 SECRET = "the secret of this measurement"
 STEPS = 2000
 """Random actions in each game."""
-RECORDS = Path(__file__).parents[1] / "environments/grids/tests/arc_scores.json"
+RECORDS = Path(__file__).parents[1] / "tests/arc_scores.json"
 
 
 def steps_per_second(games: list[GridGame]) -> float:

@@ -32,7 +32,7 @@ from wanderlust_grids.search import shortest_solution
 from wanderlust_grids.view import MAX_TEXT_CHARS, blobs, describe, describe_change
 
 KEYS = [*(f"train-{n}" for n in (0, 2, 3, 6, 9)), *(f"eval-{n}" for n in (0, 1, 3, 5, 8, 9, 11))]
-SCORES = json.loads((Path(__file__).parent / "recorded/arc_scores.json").read_text())
+SCORES = json.loads((Path(__file__).parent / "arc_scores.json").read_text())
 
 
 def official(level, action):
