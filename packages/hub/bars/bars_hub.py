@@ -59,7 +59,7 @@ SAME = (
     "flawed_rewards:Titles",
     "tool_call:ToolCallEnvironment",
     "multi_agent:UserSimulator",
-    "grids.environment:Grids",
+    "tictactoe:TicTacToe",
 )
 """Ready-made environments that are played in both ways, below `wanderlust.environments`."""
 TASKS, SAMPLES, TURNS, EPISODES = 12, 4, 20, 200

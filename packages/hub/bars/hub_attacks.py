@@ -142,7 +142,9 @@ WHEELS: Mapping[str, Wheel] = {
     "no archive": Wheel(change=lambda body: b"MZ" + body[2:300]),
     "truncated": Wheel(change=lambda body: body[:-30]),
     "no entry point": Wheel(entry_points=""),
-    "two entry points": Wheel(entry_points=ENTRY_POINTS + "wordle = harmless:Harmless\n"),
+    "two entry points": Wheel(
+        entry_points=ENTRY_POINTS.replace("harmless =", "kuhn =") + "wordle = harmless:Harmless\n"
+    ),
     "other name inside": Wheel(metadata=METADATA.replace("harmless", "wordle")),
     "other version inside": Wheel(metadata=METADATA.replace("1.0.0", "9.0.0")),
     "hidden requirement": Wheel(metadata=REQUIRES.format("numpy")),

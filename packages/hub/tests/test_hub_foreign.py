@@ -23,7 +23,7 @@ from wanderlust.tasks.registry import load_environment
 from wanderlust.types import Task
 from wanderlust_hub.add import add
 from wanderlust_hub.added import open_added, read_added
-from wanderlust_hub.export import export
+from wanderlust_hub.export import export, ready_made_draft
 from wanderlust_hub.foreign import ForeignSource, foreign_source, hub_name, read_flat_yaml
 from wanderlust_hub.index import Hub, version_folder
 from wanderlust_hub.package_draft import write_wheel
@@ -270,6 +270,13 @@ def test_an_exported_package_builds_and_names_its_environment(place: Path) -> No
         export("wordle", place / "ours")
     with pytest.raises(UsageError, match="serves one"):
         export("kuhn", place / "kuhn", form="openenv")
+
+
+def test_an_environment_of_a_package_needs_that_package_and_does_not_take_its_name() -> None:
+    grids, arc = ready_made_draft("grids"), ready_made_draft("arc,folder=files")
+    assert (grids.name, grids.requires) == ("wanderlust-grids-environment", ("wanderlust-grids",))
+    assert [*grids.files] == ["wanderlust_grids_environment.py"]
+    assert (arc.name, arc.requires) == ("wanderlust-arc", ("wanderlust-grids[arc]",))
 
 
 def test_the_first_index_takes_current_cards_and_leaves_the_rest_out(place: Path) -> None:

@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import Literal
 
 import wanderlust
+from wanderlust import plugins
 from wanderlust.errors import UsageError, one_line
-from wanderlust.tasks.registry import installed_environments, make_environment, parse_settings, resolve_object
+from wanderlust.tasks.registry import (
+    ENTRY_POINTS,
+    installed_environments,
+    make_environment,
+    parse_settings,
+    resolve_object,
+)
 from wanderlust_hub.entry import MAX_TEXT_CHARS
 from wanderlust_hub.foreign import hub_name, module_text, plain_version
 from wanderlust_hub.package_draft import PackageDraft, write_files, write_package_folder
@@ -131,25 +138,38 @@ def export(environment: str, folder: str | Path, *, form: Form = "package") -> l
 def ready_made_draft(environment: str) -> PackageDraft:
     """A package of one module that makes a ready-made environment, with its settings."""
     target, settings = _target(environment).partition(",")[0], parse_settings(environment)
-    name, (module, _, factory) = hub_name(PREFIX + environment.partition(",")[0]), target.partition(":")
-    words = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-    package, extra = name.replace("-", "_"), EXTRAS.get(environment.partition(",")[0], "")
+    short, (module, _, factory) = environment.partition(",")[0], target.partition(":")
+    home, name, extra = _distribution(short), hub_name(PREFIX + short), EXTRAS.get(short, "")
+    if name == home:
+        name += "-environment"
+    words, package = ", ".join(f"{key}={value!r}" for key, value in settings.items()), name.replace("-", "_")
     text = module_text(f"The ready-made environment {environment}.", module=module, factory=factory, words=words)
     return PackageDraft(
         name=name,
         version=plain_version(wanderlust.__version__),
         summary=_summary(environment),
         licence=LICENCE,
-        requires=(f"wanderlust[{extra}]" if extra else "wanderlust",),
+        requires=(f"{home}[{extra}]" if extra else home,),
         target=f"{package}:environment",
         files={f"{package}.py": text.encode()},
     )
 
 
+def is_ready_made(target: str) -> bool:
+    """Whether an environment is ours: of the core, or of a package beside it."""
+    return target.startswith(("wanderlust.", "wanderlust_")) and not target.startswith("wanderlust_hub.")
+
+
+def _distribution(name: str) -> str:
+    """The package that brings a ready-made environment."""
+    dist = plugins.declared(ENTRY_POINTS, name)[name].dist
+    return "wanderlust" if dist is None else dist.name
+
+
 def _target(environment: str) -> str:
     name, comma, settings = environment.partition(",")
     target = installed_environments().get(name)
-    if target is None or not target.startswith("wanderlust."):
+    if target is None or not is_ready_made(target):
         raise UsageError(f"{name!r} is no ready-made environment: wander list shows them")
     return f"{target}{comma}{settings}"
 

@@ -26,7 +26,7 @@ from wanderlust.tasks.registry import installed_environments, make_environment
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust_hub.admission import card_bytes, data_lines, refuse
 from wanderlust_hub.entry import digest_of
-from wanderlust_hub.export import ready_made_draft
+from wanderlust_hub.export import is_ready_made, ready_made_draft
 from wanderlust_hub.index import Hub, OnProgress
 from wanderlust_hub.package_draft import write_wheel
 from wanderlust_hub.publish import publish
@@ -49,9 +49,8 @@ class ReadyMade:
 
 
 def ready_made_names() -> list[str]:
-    """Names of the environments that this package brings."""
-    found = installed_environments()
-    return sorted(name for name, target in found.items() if target.startswith("wanderlust.") and ".hub." not in target)
+    """Names of the environments that the core and the packages beside it bring."""
+    return sorted(name for name, target in installed_environments().items() if is_ready_made(target))
 
 
 def publish_ready_made(

@@ -34,6 +34,7 @@ class Package:
     licence: str
     requires: tuple[str, ...]
     environment: str
+    """The one that the hub offers: the only one, or that which the package is named after."""
     target: str
     """`module:Class` of the environment."""
     requires_python: str
@@ -60,7 +61,7 @@ def build_wheel(package: Path, out: Path) -> Path:
 
 
 def read_wheel(wheel: Path) -> Package:
-    """Read the metadata of a wheel. Raises UsageError when it is none, or names not exactly one environment."""
+    """Read the metadata of a wheel. Raises UsageError when it is none, or it is unclear which environment it offers."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             metadata = message_from_bytes(_member(archive, "METADATA"))
@@ -75,22 +76,24 @@ def read_wheel(wheel: Path) -> Package:
     except ConfigError as error:
         raise UsageError(f"{wheel.name}: its entry points cannot be read: {one_line(str(error), 120)}") from None
     environments = dict(parser[GROUP]) if parser.has_section(GROUP) else {}
-    if len(environments) != 1:
+    name = str(metadata.get("Name", ""))
+    offered = sorted((one for one in environments if f"-{name}".endswith(f"-{one}")), key=len)
+    if len(environments) != 1 and not offered:
         raise UsageError(
             f"{wheel.name} names {len(environments)} environments in the entry points {GROUP}; "
-            "a package on a hub has one"
+            "a package on a hub has one, or is named after one: NAME, or something-NAME"
         )
-    ((environment, target),) = environments.items()
+    environment = offered[-1] if offered else next(iter(environments))
     requires = tuple(_line(one) for one in metadata.get_all("Requires-Dist", [])[:MAX_REQUIREMENTS])
     return Package(
         wheel=wheel,
-        name=str(metadata.get("Name", "")),
+        name=name,
         version=str(metadata.get("Version", "")),
         summary=_line(metadata.get("Summary", "")),
         licence=_line(metadata.get("License-Expression") or metadata.get("License") or ""),
         requires=requires,
         environment=_line(environment),
-        target=target,
+        target=environments[environment],
         requires_python=_line(metadata.get("Requires-Python") or ""),
         permissions=parse_permissions(permissions or b"{}", where=wheel.name),
     )

