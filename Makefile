@@ -7,7 +7,7 @@ READY := .venv/ready
 DEVELOP := .venv/develop
 DOCS_READY := .venv/docs
 # What lies beside the core, installed with it and editable.
-PACKAGES := $(sort $(wildcard packages/*/pyproject.toml))
+PACKAGES := $(sort $(wildcard packages/*/pyproject.toml environments/*/pyproject.toml))
 EDITABLE = --no-build-isolation $(foreach file,$(PACKAGES),-e ./$(dir $(file)))
 # Two workers; each takes whole files, or groups of files that must not run beside each other.
 SHARED := -n 2 --dist loadgroup --no-loadscope-reorder
@@ -119,7 +119,7 @@ provers:
 
 clean:
 	rm -rf .venv build dist site web/node_modules src/wanderlust/studio/page .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	find src packages tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src packages environments tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # PyTorch comes first and alone: of 2.13.0+cpu and 2.13.0, pip takes the former where the index offers it (Linux).
 # Without that index pip goes on with what it has; if that is a CUDA build, the set-up stops before its packages follow.

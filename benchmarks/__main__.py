@@ -49,7 +49,9 @@ def subjects() -> list[str]:
 def _modules() -> dict[str, str]:
     """The module of each subject, by its NAME; those of packages are found in their folders."""
     own = {path.stem.removeprefix(PREFIX): f"benchmarks.{path.stem}" for path in HERE.glob(f"{PREFIX}*.py")}
-    paths = [*HERE.parent.glob(f"packages/*/bars/{PREFIX}*.py")]
+    paths = [
+        path for place in ("packages", "environments") for path in HERE.parent.glob(f"{place}/*/bars/{PREFIX}*.py")
+    ]
     sys.path += sorted({str(path.parent) for path in paths} - {*sys.path})
     return own | {path.stem.removeprefix(PREFIX): path.stem for path in paths}
 

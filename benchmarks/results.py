@@ -26,7 +26,9 @@ def _git(*words: str) -> str:
 
 def commit() -> str:
     """The commit that is checked out, with `+` behind it where code differs from it; empty without git."""
-    changed = _git("status", "--porcelain", "--", "src", "packages", "benchmarks", ":!benchmarks/results")
+    changed = _git(
+        "status", "--porcelain", "--", "src", "packages", "environments", "benchmarks", ":!benchmarks/results"
+    )
     return _git("rev-parse", "--short=9", "HEAD") + "+" * bool(changed)
 
 

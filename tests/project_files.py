@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
+PACKAGES = sorted(
+    path.parent for place in ("packages", "environments") for path in ROOT.glob(f"{place}/*/pyproject.toml")
+)
 """Folders of the packages beside the core."""
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -29,14 +31,39 @@ def needs_extra(extra: str) -> Iterator[None]:
         ) from error
 
 
+@cache
+def _moved_modules() -> Mapping[str, str]:
+    """Modules that were the core's and are another package's now, by the name that they had."""
+    resources = import_module("importlib.resources")  # slow to import, and only an old name needs it
+    text = (resources.files("wanderlust") / "tasks/moved.json").read_text("utf-8")
+    found: Mapping[str, str] = json.loads(text)
+    return found
+
+
+def current_target(target: str) -> str:
+    """`package.module:Name` of today, where one from before its module moved into another package is given."""
+    module, colon, name = target.partition(":")
+    return f"{_moved_modules().get(module, module)}{colon}{name}" if module.startswith("wanderlust.") else target
+
+
+def _import_named(module: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        moved = current_target(module)
+        if moved == module or not f"{module}.".startswith(f"{error.name}."):
+            raise
+    return import_module(moved)
+
+
 def import_object(target: str) -> Any:
-    """The object behind `package.module:Name`, which somebody named.
+    """The object behind `package.module:Name`, which somebody named; a name from before a module moved will do.
 
     Raises UsageError in one line when the module or the name does not exist, or when a package that it needs is
     missing; then the line names the extra.
     """
     module, _, name = target.partition(":")
-    return _member(module, name, lambda: import_module(module))
+    return _member(module, name, lambda: _import_named(module))
 
 
 def import_from_file(file: Path, name: str) -> Any:
