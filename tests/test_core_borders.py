@@ -37,7 +37,7 @@ LEAVES = {
         *("environments/repairs.py", "environments/self_made.py"),
     ),
     "grids": (),
-    "inbox": ("environments/inbox/*", "cli/inbox_command.py", "cli/inbox_entry.py"),
+    "inbox": (),
     "repository": (
         *("tasks/repository/*", "tasks/harbor*.py", "cli/tasks_command.py", "cli/tasks_entry.py"),
         *("environments/repository.py", "environments/harbor.py"),

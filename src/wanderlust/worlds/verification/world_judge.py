@@ -17,8 +17,8 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, UsageError, one_line
-from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
+from wanderlust.errors import PolicyFailure, one_line
+from wanderlust.policies.resolve import resolve_judge_setting
 from wanderlust.rubrics.model_request import JudgeClient, NoVerdict, ParseError, cut_middle
 from wanderlust.types import Message, Policy, system, user
 from wanderlust.worlds.engine.log import LogEntry
@@ -95,24 +95,11 @@ class WorldJudge:
 
 
 def resolve_world_judge(judge: Policy | WorldJudge | str | None, model: str | None = None) -> WorldJudge | None:
-    """A judge, from an environment's settings: a policy, or the name of one that belongs to no environment.
-
-    `model` says which of an endpoint's models to ask. Raises UsageError in one line for anything that is no policy.
-    """
-    if judge is None:
-        if model is not None:
-            raise UsageError("judge_model needs a judge: judge=URL")
-        return None
+    """A judge, from an environment's settings, as `resolve_judge_setting` takes them."""
     if isinstance(judge, WorldJudge):
         return judge
-    if isinstance(judge, str):
-        if judge.startswith(("http://", "https://")) and model is None:
-            raise UsageError(f"the judge {judge} is an endpoint: say which of its models to ask, with judge_model=NAME")
-        resolved = resolve_judge_policy(judge, PolicyOptions(model=model, temperature=0.0))
-        return WorldJudge(policy=resolved.policy, name=resolved.label)
-    if not callable(getattr(judge, "complete", None)):
-        raise UsageError(f"the judge is {judge!r}, expected a policy, or the name of one (a URL, file.py:Name, a run)")
-    return WorldJudge(policy=judge)
+    resolved = resolve_judge_setting(judge, model)
+    return None if resolved is None else WorldJudge(policy=resolved.policy, name=resolved.label)
 
 
 async def verify_with_judge(
