@@ -113,12 +113,12 @@ def test_the_core_names_nothing_that_leaves_it():
 @pytest.mark.parametrize(
     "line",
     [
-        "import wanderlust.worlds.engine.world",
-        "from wanderlust.worlds.engine import world",
-        "from wanderlust.worlds.engine.world import World",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from wanderlust.worlds.engine.world import World",
-        "def late():\n    import wanderlust.worlds.engine.world",
-        "PLACE = 'wanderlust.worlds.engine.world:World'",
+        "import wanderlust_worlds.engine.world",
+        "from wanderlust_worlds.engine import world",
+        "from wanderlust_worlds.engine.world import World",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from wanderlust_worlds.engine.world import World",
+        "def late():\n    import wanderlust_worlds.engine.world",
+        "PLACE = 'wanderlust_worlds.engine.world:World'",
         "PLACES = {'worlds.engine.world': 'World'}",
     ],
 )
@@ -126,7 +126,7 @@ def test_a_module_across_the_border_is_found(tmp_path, line):
     for path, text in (("worlds/engine/world.py", ""), ("studio/offender.py", f"{line}\n")):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
-    assert {*crossings(tmp_path)} == {("studio/offender.py", "wanderlust.worlds.engine.world")}
+    assert {*crossings(tmp_path)} == {("studio/offender.py", "wanderlust_worlds.engine.world")}
 
 
 @pytest.mark.parametrize(

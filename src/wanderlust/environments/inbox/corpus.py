@@ -25,7 +25,7 @@ from wanderlust.environments.inbox.language import (
 )
 from wanderlust.environments.inbox.mail import InboxMail
 from wanderlust.errors import UsageError
-from wanderlust.worlds.life.universes.text_templates import word_list, word_pairs
+from wanderlust_worlds.life.universes.text_templates import word_list, word_pairs
 
 YEAR = 2026
 MAILS_PER_PERSON, MAX_PEOPLE = 60, 400

@@ -29,7 +29,7 @@ def inbox_cache_folder() -> Path:
 @cache
 def generator_digest() -> str:
     """Of the files that make inboxes."""
-    here, words = files(__package__ or ""), files("wanderlust.worlds.life.universes") / "words.txt"
+    here, words = files(__package__ or ""), files("wanderlust_worlds.life.universes") / "words.txt"
     return sha256(b"\0".join([*((here / name).read_bytes() for name in SOURCES), words.read_bytes()])).hexdigest()[:12]
 
 

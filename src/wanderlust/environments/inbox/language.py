@@ -9,7 +9,7 @@ from importlib.resources import files
 from random import Random
 from typing import Literal, TypeAlias, TypeVar
 
-from wanderlust.worlds.life.universes.text_templates import word_list, word_pairs
+from wanderlust_worlds.life.universes.text_templates import word_list, word_pairs
 
 T = TypeVar("T")
 Part: TypeAlias = Literal["train", "held"]

@@ -15,7 +15,7 @@ from wanderlust.errors import RubricFailure, UsageError, nearest_names
 from wanderlust.rubrics.judge import GroupJudge
 from wanderlust.rubrics.rubric import Reward, RewardRole, Rubric
 from wanderlust.types import Policy
-from wanderlust.worlds.verification.world_judge import resolve_world_judge
+from wanderlust_worlds.verification.world_judge import resolve_world_judge
 
 InboxRewardName = Literal["art-e", "art-e-few-sources", "correct", "relative"]
 INBOX_REWARDS: tuple[str, ...] = get_args(InboxRewardName)
