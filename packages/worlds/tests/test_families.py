@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from project_files import ROOT
 from tiers import proof_except
 from wanderlust.errors import UsageError
 from wanderlust_worlds.engine.events import PlannedCall
@@ -225,7 +225,7 @@ def test_a_universe_without_the_people_is_refused():
 
 
 def test_the_page_lists_every_family():
-    page = (Path(__file__).parent.parent / "docs" / "universes.md").read_text("utf-8")
+    page = (ROOT / "docs" / "universes.md").read_text("utf-8")
     for one in FAMILIES.values():
         assert f"| `{one.name}` | {one.capability} | {one.asks} | {one.hard} |" in page
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from project_files import ROOT
 from wanderlust.errors import UsageError
 from wanderlust.tools.function import ToolError
 from wanderlust_worlds.apps import app_classes, check_app
@@ -194,7 +194,7 @@ ROW = re.compile(r"^\| `(\w+)` \|([^|]*)\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|",
 
 
 def test_the_page_counts_the_actions_of_every_app():
-    page = (Path(__file__).parent.parent / "docs/worlds.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/worlds.md").read_text(encoding="utf-8")
     told = {name: (names.strip(), tuple(map(int, counts))) for name, names, *counts in ROW.findall(page)}
     offered = {kind for kind in app_classes().values() if not kind.__subclasses__() or kind.__name__ in told}
     assert told == {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
+from project_files import ROOT
 from wanderlust.errors import ToolFailure, UsageError
 from wanderlust.tools.function import ToolError, WrongArguments
 from wanderlust.tools.mcp_toolset import McpServer
@@ -22,7 +22,7 @@ from wanderlust_worlds.engine.scenario import Scenario, capture, play_oracle
 from wanderlust_worlds.studio.world_view import WorldView
 from wanderlust_worlds.wrap.world_environment import WorldEnvironment, agent_tools
 
-OURS = (sys.executable, str(Path(__file__).parent / "servers/ours.py"))
+OURS = (sys.executable, str(ROOT / "tests/servers/ours.py"))
 
 
 @pytest.fixture(scope="module")
