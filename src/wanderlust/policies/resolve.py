@@ -125,6 +125,24 @@ def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
     return _local(name, options)
 
 
+def resolve_judge_setting(judge: Policy | str | None, model: str | None = None) -> ResolvedPolicy | None:
+    """The judge that an environment's settings name: a policy, or the name of one that belongs to no environment.
+
+    `model` says which of an endpoint's models to ask. Raises UsageError in one line for anything that is no policy.
+    """
+    if judge is None:
+        if model is not None:
+            raise UsageError("judge_model needs a judge: judge=URL")
+        return None
+    if isinstance(judge, str):
+        if judge.startswith(("http://", "https://")) and model is None:
+            raise UsageError(f"the judge {judge} is an endpoint: say which of its models to ask, with judge_model=NAME")
+        return resolve_judge_policy(judge, PolicyOptions(model=model, temperature=0.0))
+    if not callable(getattr(judge, "complete", None)):
+        raise UsageError(f"the judge is {judge!r}, expected a policy, or the name of one (a URL, file.py:Name, a run)")
+    return ResolvedPolicy(policy=judge, label="judge", kind="scripted")
+
+
 def players_of(env: Environment, split: str = "eval") -> dict[str, Callable[[], Policy]]:
     """The scripted policies that an environment brings, by name; the oracle, which knows the split's answers, too."""
     players: dict[str, Callable[[], Policy]] = {name: partial(make_player, env, name) for name in env.players}

@@ -64,21 +64,6 @@ KUHN = TrainConfig(
 )
 """Poker by self-play, each deal once a step; a seat is compared with rollouts of the same cards and seat."""
 
-LIFE = TrainConfig(
-    env="wanderlust.environments.brief_life:BriefLife",
-    policy="fresh",
-    sft_episodes=12000,
-    sft_steps=2400,
-    sft_context_weight=0.03,
-    algorithm="cispo-tree",
-    steps=120,
-    tasks_per_step=48,
-    lr=1e-3,
-    max_tokens=24,
-    eval_every=60,
-)
-"""Six families of a life: to wait for as long as one was told, to tell whose answer it was, to do what is left."""
-
 REPAIRS = TrainConfig(
     env="wanderlust.environments.repairs:Repairs",
     policy="fresh",
@@ -97,25 +82,6 @@ REPAIRS = TrainConfig(
     eval_every=50,
 )
 """One-line repairs of functions of three numbers, from the results of unit tests alone."""
-
-INBOX = TrainConfig(
-    env="wanderlust.environments.inbox.brief:BriefInbox,hallucination=0.1,turns=0.05",
-    policy="fresh",
-    sft_episodes=12000,
-    sft_steps=2400,
-    sft_batch=16,
-    fresh_width=96,
-    fresh_layers=3,
-    algorithm="dr-grpo",
-    steps=400,
-    tasks_per_step=32,
-    group_size=16,
-    lr=1e-3,
-    max_tokens=16,
-    eval_every=150,
-    eval_tasks=150,
-)
-"""A mail agent: which word to search for, whom a mail names, what a later mail replaces, and when no mail has it."""
 
 SELF_MADE = TrainConfig(
     env="wanderlust.environments.self_made:SelfMadeTasks,size=12000",
