@@ -13,21 +13,30 @@ from project_files import PACKAGES
 from wanderlust._lazy import import_object, moved_module
 from wanderlust.errors import UsageError
 
-MOVES = json.loads((Path(__file__).parent.parent / "src/wanderlust/tasks/moved.json").read_text(encoding="utf-8"))
+CORE = Path(__file__).parent.parent / "src"
+MOVES = json.loads((CORE / "wanderlust/tasks/moved.json").read_text(encoding="utf-8"))
+
+
+def is_face(old: str) -> bool:
+    """Whether the core still offers the public names of a package under the old name."""
+    file = CORE / f"{old.replace('.', '/')}.py"
+    return file.exists() and "lazy_face(" in file.read_text(encoding="utf-8")
+
+
+GONE = {old: new for old, new in MOVES.items() if not is_face(old)}
 
 
 @pytest.mark.parametrize(("old", "new"), MOVES.items())
 def test_a_module_that_moved_is_gone_from_the_core_and_is_in_a_package(old: str, new: str) -> None:
-    core = Path(__file__).parent.parent / "src"
-    assert not (core / f"{old.replace('.', '/')}.py").exists()
-    assert not (core / old.replace(".", "/") / "__init__.py").exists()
+    assert not (CORE / old.replace(".", "/") / "__init__.py").exists()
+    assert is_face(old) or not (CORE / f"{old.replace('.', '/')}.py").exists()
     assert new.partition(".")[0] in {f"wanderlust_{folder.name}" for folder in PACKAGES}
     assert find_spec(new) is not None
-    assert import_object(f"{old}:__name__") == new
+    assert import_object(f"{old}:__name__") == (new if old in GONE else old)
 
 
 def test_names_below_a_package_that_moved_move_with_it() -> None:
-    old, new = next(iter(MOVES.items()))
+    old, new = next(iter(GONE.items()))
     assert moved_module(f"{old}.below.it") == f"{new}.below.it"
     assert moved_module(f"{old}s") == f"{old}s"
     assert moved_module("wanderlust.environments.calculator") == "wanderlust.environments.calculator"
@@ -35,7 +44,7 @@ def test_names_below_a_package_that_moved_move_with_it() -> None:
 
 
 def test_without_the_package_one_line_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = next(iter(MOVES.items()))
+    old, new = next(iter(GONE.items()))
     package = new.partition(".")[0]
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)

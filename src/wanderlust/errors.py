@@ -1,14 +1,11 @@
 """Errors, and text from outside made safe to show. A failed rollout is data: its failure names what failed.
 
-All errors and warnings of the package (a test holds this list; indented ones are subclasses):
+All errors and warnings of the core (a test holds this list; indented ones are subclasses):
 
     Exception
         WanderlustError                 everything that is raised on purpose
             UsageError                  asked for something that cannot be; exit code 2
                 FilterError             an expression that filters rollouts
-                ScenarioError           a scenario that cannot be played
-                StoryError              a story of a life, as data, that cannot be told
-                NoQuestion              a lived life in which a question of a kind cannot be found
                 NeedsContainer          a task whose image is more than a plain base
                 EnvironmentUnavailable  the studio cannot make a run's environment
             StoreError                  a run store or checkpoint: missing, foreign, corrupt, or locked
@@ -20,7 +17,6 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                 PolicyFailure           the model, its endpoint, or the form of its answer
                     PolicyRefused       a server that refuses every request; ends the run
                 EnvironmentFailure      the environment's own code
-                    RunawaySchedule     too many events of a world came due
                     ProgramNotStarted   an agent's program that could not be started
                     ProgramCrashed      an agent's program that ended with an error
                     ProgramSilent       an agent's program that never asked the model
@@ -33,9 +29,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                     NoAnswer            the runner of a package's tests ended without a complete answer
                 WorkerFailure           the worker that played was lost
                 TrainerFailure          a training service
-                MessageUnreadable       a message that is imported, and is no mail
             ToolError                   a tool's answer to the model: what was asked cannot be done
-                ActionFailed            an app of a world refused
                 WrongArguments          the arguments do not fit the schema
             NotMineable                 a package that repository tasks cannot be made of
             MetamathError               a Metamath database or proof that is wrong
@@ -55,14 +49,10 @@ All errors and warnings of the package (a test holds this list; indented ones ar
         ProbeDoesNotFit                 a probe that this environment has no use for
         _BatchLost                      a batch of requests that gives no answers
         _BatchRefused                   an HTTP status in the place of a batch
-        _StepLimitReached               ends a search
-        _MomentReached                  ends a replay
         _Return                         a return in a program of the small Python
         _Break                          a break there
         _Continue                       a continue there
         ValueError
-            OtherRequest                a request that a scripted teacher does not know
-            CannotDo                    a scripted player's plan that cannot go on
             LiteralParseError           text that is no list of calls with literal arguments
         Warning
             UserWarning
