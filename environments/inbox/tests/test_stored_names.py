@@ -53,7 +53,7 @@ def test_a_run_of_then_goes_on_and_is_made_again(tmp_path):
         assert lock.settings["env"] == command[1]
     first, second = (load_run(folder).rollouts() for folder in (run, again))
     assert len(first) == 4
-    assert [one.reward for one in first] == [one.reward for one in second]
+    assert [one.trajectory.score for one in first] == [one.trajectory.score for one in second]
 
 
 def test_what_is_not_an_environment_is_found_as_well():
