@@ -20,6 +20,8 @@ from benchmarks.bar import Bar
 
 PREFIX = "bars_"
 HERE = Path(__file__).parent
+PARTS = ("packages/*/bars", "environments/*/bars", "environments/*/tools")
+"""Folders of the packages beside the core that have bars, and what bars import."""
 QUICK = frozenset(
     {
         "batching",
@@ -49,10 +51,9 @@ def subjects() -> list[str]:
 def _modules() -> dict[str, str]:
     """The module of each subject, by its NAME; those of packages are found in their folders."""
     own = {path.stem.removeprefix(PREFIX): f"benchmarks.{path.stem}" for path in HERE.glob(f"{PREFIX}*.py")}
-    paths = [
-        path for place in ("packages", "environments") for path in HERE.parent.glob(f"{place}/*/bars/{PREFIX}*.py")
-    ]
-    sys.path += sorted({str(path.parent) for path in paths} - {*sys.path})
+    folders = [place for part in PARTS for place in sorted(HERE.parent.glob(part))]
+    sys.path += [str(place) for place in folders if str(place) not in sys.path]
+    paths = [path for place in folders for path in sorted(place.glob(f"{PREFIX}*.py"))]
     return own | {path.stem.removeprefix(PREFIX): path.stem for path in paths}
 
 

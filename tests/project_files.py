@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = sorted(
-    path.parent for place in ("packages", "environments") for path in ROOT.glob(f"{place}/*/pyproject.toml")
-)
+PACKAGES = [
+    path.parent
+    for pattern in ("packages/*", "environments/*")
+    for path in sorted(ROOT.glob(f"{pattern}/pyproject.toml"))
+]
 """Folders of the packages beside the core."""
 
 
 def python_files(part: str) -> list[Path]:
-    """The files of one part, `src`, `tests` or `bars`, of the core and of every package."""
+    """The files of one part, `src`, `tests`, `bars` or `tools`, of the core and of every package."""
     return [path for folder in (ROOT, *PACKAGES) for path in sorted((folder / part).rglob("*.py"))]
 
 

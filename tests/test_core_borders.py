@@ -36,7 +36,7 @@ LEAVES = {
         *("environments/artefact_answers.py", "environments/statement_judge.py"),
         *("environments/repairs.py", "environments/self_made.py"),
     ),
-    "grids": ("environments/grids/*", "studio/grid_view.py"),
+    "grids": (),
     "inbox": (),
     "repository": (
         *("tasks/repository/*", "tasks/harbor*.py", "cli/tasks_command.py", "cli/tasks_entry.py"),

@@ -1,37 +1,52 @@
-"""The table of modules that left the core is true: the old name is free, and the new one is a package's module."""
+"""Modules that have moved from the core to packages are found by the names that stored runs have of them."""
 
 from __future__ import annotations
 
 import json
 import sys
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-from project_files import PACKAGES, module_name, python_files
+from project_files import PACKAGES
+from wanderlust._lazy import import_object, moved_module
 from wanderlust.errors import UsageError
-from wanderlust.tasks.registry import resolve_object
 
-TABLE: dict[str, str] = json.loads((files("wanderlust") / "tasks/moved.json").read_text("utf-8"))
-MODULES = {module_name(path): path for path in python_files("src")}
+MOVES = json.loads((Path(__file__).parent.parent / "src/wanderlust/tasks/moved.json").read_text(encoding="utf-8"))
 
 
-def test_every_old_name_is_a_module_of_the_core_no_more():
-    assert [name for name in TABLE if not name.startswith("wanderlust.") or name in MODULES] == []
+@pytest.mark.parametrize(("old", "new"), MOVES.items())
+def test_a_module_that_moved_is_gone_from_the_core_and_is_in_a_package(old: str, new: str) -> None:
+    core = Path(__file__).parent.parent / "src"
+    assert not (core / f"{old.replace('.', '/')}.py").exists()
+    assert not (core / old.replace(".", "/") / "__init__.py").exists()
+    assert new.partition(".")[0] in {f"wanderlust_{folder.name}" for folder in PACKAGES}
+    assert find_spec(new) is not None
+    assert import_object(f"{old}:__name__") == new
 
 
-def test_every_new_name_is_a_module_of_a_package():
-    theirs = {name for name, path in MODULES.items() if any(path.is_relative_to(folder) for folder in PACKAGES)}
-    assert {*TABLE.values()} <= theirs
+def test_names_below_a_package_that_moved_move_with_it() -> None:
+    old, new = next(iter(MOVES.items()))
+    assert moved_module(f"{old}.below.it") == f"{new}.below.it"
+    assert moved_module(f"{old}s") == f"{old}s"
+    assert moved_module("wanderlust.environments.calculator") == "wanderlust.environments.calculator"
+    assert moved_module("elsewhere.grids") == "elsewhere.grids"
 
 
-def test_a_missing_package_is_one_line_that_says_how_to_get_it(monkeypatch):
-    old, new = next(iter(TABLE.items()))
+def test_without_the_package_one_line_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = next(iter(MOVES.items()))
     package = new.partition(".")[0]
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
+    extra = package.removeprefix("wanderlust_")
     with pytest.raises(
-        UsageError, match=rf"needs the package '{package}': install it with pip install 'wanderlust\[\w+\]'"
+        UsageError, match=rf"'{package}': install it with pip install 'wanderlust\[({extra}|environments)\]'$"
     ):
-        resolve_object(f"{old}:Anything")
+        import_object(f"{old}:anything")
+
+
+def test_a_name_that_never_was_is_refused_as_before() -> None:
+    with pytest.raises(UsageError, match=r"cannot import 'wanderlust\.environments\.nobody'"):
+        import_object("wanderlust.environments.nobody:Nobody")

@@ -1,6 +1,7 @@
 """Runs know what made them: digests of code, rubric, tasks and settings, and the lock that makes a run again."""
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from functools import partial
 import pytest
 import torch
 
+from project_files import ROOT
 from serving import MODEL, TOKENIZER
 from wanderlust import (
     Endpoint,
@@ -332,7 +334,50 @@ def test_digests_see_weights_settings_of_rewards_and_code_without_a_file():
     assert made.inputs["Shell"] == "no source"
 
 
-def test_a_ready_made_environment_counts_by_this_packages_code():
+def test_a_ready_made_environment_counts_by_the_core_and_its_own_part():
     made = provenance_of(load_environment("tictactoe"))
-    assert set(made.inputs) == {"wanderlust", "the rubric", "the tasks", "the environment's settings", "the limits"}
+    rest = {"the rubric", "the tasks", "the environment's settings", "the limits"}
+    assert set(made.inputs) == {"wanderlust", "wanderlust.environments.tictactoe"} | rest
     assert made.sources == {}
+
+
+PARTS = """
+import json, sys
+from wanderlust.store.provenance import provenance_of
+from wanderlust.tasks.registry import load_environment
+print(json.dumps([dict(provenance_of(load_environment(name)).inputs) for name in sys.argv[1:]]))
+"""
+
+
+MINE = """
+from wanderlust import Environment
+from wanderlust.environments.wordle import Wordle
+
+class Mine(Environment):
+    async def run(self, episode):
+        await Wordle().run(episode)
+"""
+
+
+def test_an_edit_elsewhere_makes_no_run_stale(tmp_path):
+    """An environment counts by the core's contract and by what it is made of, also where another one holds it."""
+    source = shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("page", "__pycache__"))
+    (tmp_path / "mine.py").write_text(MINE)
+    command = [sys.executable, "-c", PARTS, "calculator", "wordle", "budget,env=wordle", "mine.py:Mine"]
+    env = {**os.environ, "PYTHONPATH": str(source)}
+
+    def inputs():
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    def changed(place):
+        before = inputs()
+        with (source / "wanderlust" / place).open("a") as file:
+            file.write("# another\n")
+        return [{name for name in one if one[name] != other[name]} for one, other in zip(before, inputs(), strict=True)]
+
+    wordle = {"wanderlust.environments.wordle"}
+    assert changed("environments/kuhn.py") == [set()] * 4
+    assert changed("training/losses.py") == [set()] * 4
+    assert changed("environments/wordle.py") == [set(), wordle, wordle, wordle]
+    assert changed("tools/tool_calls.py") == [{"wanderlust"}] * 4

@@ -31,39 +31,44 @@ def needs_extra(extra: str) -> Iterator[None]:
         ) from error
 
 
-@cache
-def _moved_modules() -> Mapping[str, str]:
-    """Modules that were the core's and are another package's now, by the name that they had."""
-    resources = import_module("importlib.resources")  # slow to import, and only an old name needs it
-    text = (resources.files("wanderlust") / "tasks/moved.json").read_text("utf-8")
-    found: Mapping[str, str] = json.loads(text)
-    return found
-
-
-def current_target(target: str) -> str:
-    """`package.module:Name` of today, where one from before its module moved into another package is given."""
-    module, colon, name = target.partition(":")
-    return f"{_moved_modules().get(module, module)}{colon}{name}" if module.startswith("wanderlust.") else target
-
-
-def _import_named(module: str) -> ModuleType:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        moved = current_target(module)
-        if moved == module or not f"{module}.".startswith(f"{error.name}."):
-            raise
-    return import_module(moved)
-
-
 def import_object(target: str) -> Any:
-    """The object behind `package.module:Name`, which somebody named; a name from before a module moved will do.
+    """The object behind `package.module:Name`, which somebody named.
 
     Raises UsageError in one line when the module or the name does not exist, or when a package that it needs is
     missing; then the line names the extra.
     """
     module, _, name = target.partition(":")
-    return _member(module, name, lambda: _import_named(module))
+    return _member(module, name, lambda: _load_module(module))
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        moved = moved_module(name)
+        if moved == name or not f"{name}.".startswith(f"{error.name}."):
+            raise
+    return import_module(moved)
+
+
+def moved_module(name: str) -> str:
+    """Where a module of the core is that has moved to a package since runs named it; `name` for any other."""
+    words = name.split(".")
+    if words[0] != "wanderlust":
+        return name
+    moves = _moves()
+    for end in range(len(words), 1, -1):
+        if package := moves.get(".".join(words[:end])):
+            return ".".join([package, *words[end:]])
+    return name
+
+
+@cache
+def _moves() -> Mapping[str, str]:
+    """Old names of modules, or of packages with all modules below them, and the names that they have now."""
+    resources = import_module("importlib.resources")  # slow to import, and only an old name needs it
+    moves: Mapping[str, str] = json.loads((resources.files("wanderlust.tasks") / "moved.json").read_text("utf-8"))
+    return moves
 
 
 def import_from_file(file: Path, name: str) -> Any:
@@ -111,10 +116,6 @@ def _member(module: str, name: str, load: Callable[[], ModuleType]) -> Any:
         raise UsageError(f"{module!r} has no {name!r}") from error
 
 
-NAMED_EXTRAS = frozenset({"arc"})
-"""Extras that the code which needs them names by `needs_extra`; others bring the same packages for more."""
-
-
 def missing_package(error: ImportError) -> str:
     """What to install where a third-party package is missing, by the extra that brings it; empty where none is."""
     cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__ or error.__context__
@@ -124,10 +125,11 @@ def missing_package(error: ImportError) -> str:
     wanted = package.replace("_", "-").lower()
     metadata = import_module("importlib.metadata")  # slow to import, and only a failure needs it
     lines = (
-        fullmatch(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"].*", line) for line in metadata.requires("wanderlust") or ()
+        fullmatch(r"([\w.-]+)[^\[]*extra == ['\"]([\w-]+)['\"].*", line)
+        for line in metadata.requires("wanderlust") or ()
     )
     pairs = [(found[1].lower(), found[2]) for found in lines if found]
-    if extras := [extra for name, extra in pairs if name == wanted and extra not in NAMED_EXTRAS]:
+    if extras := [extra for name, extra in pairs if name == wanted]:
         smallest = min(extras, key=[extra for _, extra in pairs].count)
         return f"this needs the package {package!r}: install it with pip install 'wanderlust[{smallest}]'"
     return f"this needs the package {package!r}: install it with pip install {package}"

@@ -7,12 +7,14 @@ import hashlib
 import inspect
 import json
 import platform
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.util import find_spec
 from inspect import isfunction
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,10 @@ from wanderlust.types import RubricLike, Task
 LOCK_FILE = "wander.lock"
 """File of a run's folder that says what made it."""
 LOCK_FORMAT = "wander-lock-1"
-OWN_CODE = ("environment.py", "environments", "limits.py", "rubrics", "tasks", "tools", "worlds")
-"""Files and folders of this package that decide what an environment does and what it rewards."""
+CONTRACT = ("environment.py", "limits.py", "rubrics", "tasks", "tools")
+"""Files and folders of the core that decide what any environment does and what it rewards."""
+OWN_PART = re.compile(r"wanderlust(?:_\w+|\.(?:artefacts|worlds|(?:adapters|environments)\.\w+))\b")
+"""Names of what else is ours: packages beside the core, and parts of the core that only some environments use."""
 MAX_DATA_BYTES = 64 * 2**20
 """Bytes of the largest data file beside an environment that is read for its digest."""
 MAX_SOURCE_BYTES = 2**20
@@ -71,19 +75,22 @@ def provenance_of(
 ) -> Provenance:
     """Compute the digests of an environment, its rubric, its tasks and its settings, and of a policy or one per seat.
 
-    Code in an installed package counts by the package's version. Other code counts by the text of its file, of the
-    files beside it that it imports, and of the data files that it names. `rubric` and `limits` default to the
-    environment's own. Files whose names are made at run time are not seen, and wall-clock bounds do not count. Of a
-    policy count its code, and its `label`, `digest` and `sampling`; its plain settings where it has none of these.
+    Of our own code count the core's contract, and the packages that the environment, its rewards and the policy belong
+    to, with those that they name. Code in another installed package counts by the package's version. Other code counts
+    by the text of its file, of the files beside it that it imports, and of the data files that it names. `rubric` and
+    `limits` default to the environment's own. Files whose names are made at run time are not seen, and wall-clock
+    bounds do not count. Of a policy count its code, and its `label`, `digest` and `sampling`; its plain settings where
+    it has none of these.
     """
     judge = rubric or env.rubric
     env = env.unwrapped
     policies = _policies_by_seat(policy)
-    owners = [type(env), *_reward_functions(judge)]
+    owners = [*map(type, _environments(env)), *_reward_functions(judge)]
     owners += [one for player in policies.values() for one in _functions(player)]
-    inputs = {"wanderlust": f"{wanderlust.__version__} {_own_code()}"}
     sources, here = dict[str, str](), Path.cwd().resolve()
-    for file in sorted({path for owner in owners for path in _code_files(owner)}):
+    files = sorted({path for owner in owners for path in _code_files(owner)})
+    inputs = {"wanderlust": f"{wanderlust.__version__} {_contract()}"} | _own_parts(owners, files)
+    for file in files:
         body = file.read_bytes()
         name = file.relative_to(here).as_posix() if file.is_relative_to(here) else file.as_posix()
         inputs[name] = _sha(body)
@@ -108,7 +115,8 @@ def rescored_digest(digest: str, rubric: RubricLike) -> str:
     owners = _reward_functions(rubric)
     files = sorted({path for owner in owners for path in _code_files(owner)})
     packages = [sorted(_package(owner).items()) for owner in owners]
-    plan = [digest, *(_sha(file.read_bytes()) for file in files), packages, _rubric_plan(rubric), _own_code()]
+    plan = [digest, *(_sha(file.read_bytes()) for file in files), packages, _rubric_plan(rubric), _contract()]
+    plan += sorted(_own_parts(owners, files).items())
     return _sha(repr(plan).encode())
 
 
@@ -131,17 +139,68 @@ def tasks_digest(tasks: Iterable[Task]) -> str:
     return digest.hexdigest()[:DIGEST_CHARS]
 
 
+def _environments(env: Environment) -> list[Environment]:
+    """An environment and those that it holds: the one that it wraps, the parts of a mixture."""
+    found, waiting = list[Environment](), [env.unwrapped]
+    while waiting:
+        one = waiting.pop()
+        if any(one is other for other in found):
+            continue
+        found.append(one)
+        for value in getattr(one, "__dict__", {}).values():
+            held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+            waiting += [near for near in held if isinstance(near, Environment)]
+    return found
+
+
+def _files_below(place: Path) -> list[Path]:
+    """The files of a folder in the order of their paths, or the one file."""
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    return [file for file in files if file.is_file() and "__pycache__" not in file.parts]
+
+
 @cache
-def _own_code() -> str:
-    """Digest of this package's code that decides what an environment does."""
+def _contract() -> str:
+    """Digest of the core's code that decides what any environment does."""
     root, digest = Path(wanderlust.__file__).parent, hashlib.sha256()
-    for name in OWN_CODE:
-        place = root / name
-        files = sorted(place.rglob("*")) if place.is_dir() else [place]
-        for file in files:
-            if file.is_file() and "__pycache__" not in file.parts:
-                digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    for file in (file for name in CONTRACT for file in _files_below(root / name)):
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:DIGEST_CHARS]
+
+
+def _own_parts(owners: Iterable[Any], files: Iterable[Path]) -> dict[str, str]:
+    """Digests of our packages and parts in which classes and functions are defined, or that these or files name."""
+    kinds = [kind for owner in owners for kind in (inspect.getmro(owner) if inspect.isclass(owner) else (owner,))]
+    modules = (OWN_PART.match(getattr(kind, "__module__", "") or "") for kind in kinds)
+    found, waiting = dict[str, str](), [module[0] for module in modules if module]
+    waiting += [name for file in files if file.suffix == ".py" for name in _own_names(file.read_bytes())]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and (part := _own_part(name)) is not None:
+            found[name], names = part
+            waiting += names
+    return found
+
+
+def _own_names(body: bytes) -> set[str]:
+    """Our packages and parts that a file's text names."""
+    return {*OWN_PART.findall(body.decode(errors="replace"))}
+
+
+@cache
+def _own_part(name: str) -> tuple[str, frozenset[str]] | None:
+    """Digest of a package, or of a module or folder of the core, and the names of others in it; None if it is none."""
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        return None
+    origin = Path(spec.origin)
+    place, digest, names = origin.parent if spec.submodule_search_locations else origin, hashlib.sha256(), set[str]()
+    for file in _files_below(place):
+        body = file.read_bytes()
+        digest.update(file.relative_to(place.parent).as_posix().encode() + b"\0" + body)
+        if file.suffix == ".py":
+            names |= _own_names(body)
+    return digest.hexdigest()[:DIGEST_CHARS], frozenset(names - {name})
 
 
 def _reward_functions(rubric: RubricLike | None) -> list[Any]:
@@ -226,7 +285,7 @@ def _is_installed(file: Path) -> bool:
 def _code_files(owner: Any) -> Iterator[Path]:
     """The files of a class and its bases, or of a function, with what they import and name of their own."""
     for one in inspect.getmro(owner) if inspect.isclass(owner) else (owner,):
-        file = _file_of(one)
+        file = None if OWN_PART.match(one.__module__ or "") else _file_of(one)
         if file is not None and not _is_installed(file):
             yield from _with_imports(file)
 
@@ -234,7 +293,8 @@ def _code_files(owner: Any) -> Iterator[Path]:
 def _package(owner: Any) -> dict[str, str]:
     """The package of a class or function that is installed, with its version; its source where there is no file."""
     file, top = _file_of(owner), (getattr(owner, "__module__", "") or "").partition(".")[0]
-    if top in ("wanderlust", "builtins") or (top in sys.stdlib_module_names and top != "__main__"):
+    of_python = top == "builtins" or (top in sys.stdlib_module_names and top != "__main__")
+    if of_python or top == "wanderlust" or top.startswith("wanderlust_"):
         return {}
     if file is None:
         name = getattr(owner, "__qualname__", str(owner))

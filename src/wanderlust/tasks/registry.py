@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wanderlust import plugins
-from wanderlust._lazy import current_target, import_from_file, import_object
+from wanderlust._lazy import import_from_file, import_object, moved_module
 from wanderlust.environment import Environment, declaration_error
 from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_names, one_line
 
@@ -235,9 +235,10 @@ def environment_name(env: Environment | str) -> str:
 
 def short_environment_name(name: str) -> str:
     """The name of a ready-made environment where its target `package.module:Name` is given; else `name`."""
-    where, comma, settings = name.partition(",")
-    names = _names_by_target()
-    return f"{names.get(where) or names.get(current_target(where), where)}{comma}{settings}"
+    (where, comma, settings), names = name.partition(","), _names_by_target()
+    module, colon, member = where.partition(":")
+    short = names.get(where) or names.get(f"{moved_module(module)}{colon}{member}", where)
+    return f"{short}{comma}{settings}"
 
 
 @cache

@@ -32,7 +32,7 @@ from wanderlust_hub.package_draft import write_wheel
 from wanderlust_hub.publish import publish
 
 PASSING = ("wanderlust", "python")
-"""Digests of a card that may have changed since."""
+"""Beginnings of the names of digests that may have changed since: our code beside the environment's own file."""
 OWN_FILE = "own file"
 
 
@@ -136,4 +136,4 @@ def current_digests(env: Environment) -> dict[str, str]:
 
 
 def _lasting(digests: Mapping[str, str]) -> dict[str, str]:
-    return {name: digest for name, digest in digests.items() if name not in PASSING}
+    return {name: digest for name, digest in digests.items() if not name.startswith(PASSING)}
