@@ -34,7 +34,7 @@ from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, Rollout, Task, Tool, ToolCall, Trajectory, assistant, user
 from wanderlust.worlds import Mail, Scenario, System, UserInterface, WorldEnvironment, capture, log_of
-from wanderlust.worlds.engine.world import World
+from wanderlust_worlds.engine.world import World
 
 CUPS = 3
 TASKS = 60

@@ -40,9 +40,9 @@ from wanderlust.tools.sandbox.box import Box
 from wanderlust.tools.sandbox.bubblewrap import find_python
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Completion, Rollout, Task, ToolCall, assistant, user
-from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.engine.scenario import Scenario, capture
-from wanderlust.worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment
+from wanderlust_worlds.apps.user_interface import UserInterface
+from wanderlust_worlds.engine.scenario import Scenario, capture
+from wanderlust_worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment
 from world_apps import Notes
 
 TASK = Task(id="t", prompt=(user("Work."),))

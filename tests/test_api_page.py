@@ -21,7 +21,7 @@ def test_api_page_has_every_public_name(module):
 
 
 @pytest.mark.parametrize(
-    "module", ["wanderlust", "wanderlust.algorithms", "wanderlust_data", "wanderlust.worlds", "wanderlust.serving"]
+    "module", ["wanderlust", "wanderlust.algorithms", "wanderlust_data", "wanderlust_worlds", "wanderlust.serving"]
 )
 def test_type_checkers_and_the_site_see_every_public_name(module: str) -> None:
     """What is imported when it is first used is written out under TYPE_CHECKING, which is all that they read."""

@@ -33,7 +33,7 @@ BROAD_EXCEPTS = {
         "execute_cell",
     ): "what a cell raises is its output",
     (
-        "src/wanderlust/worlds/engine/world.py",
+        "packages/worlds/src/wanderlust_worlds/engine/world.py",
         "_use",
     ): "what an app raises is a line of the log",
 }

@@ -19,9 +19,9 @@ from wanderlust.store.store import RunStore
 from wanderlust.studio.games import GameSessions
 from wanderlust.studio.play_session import SessionLimits
 from wanderlust.studio.viewers import GameSetting
-from wanderlust.studio.world_view import live_apps
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Task, Tool, user
+from wanderlust_worlds.studio.world_view import live_apps
 
 
 def with_studio(root: Path, *, plays: Path, use: Callable[[Client], Any]) -> Any:

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
-from wanderlust.worlds.apps import check_app
-from wanderlust.worlds.apps.apartments import Apartments
-from wanderlust.worlds.apps.cabs import Cabs
-from wanderlust.worlds.apps.calendar import Calendar
-from wanderlust.worlds.apps.contacts import Contacts
-from wanderlust.worlds.apps.files import Files
-from wanderlust.worlds.apps.mail import Email, Mail
-from wanderlust.worlds.apps.messages import Messages
-from wanderlust.worlds.apps.shopping import Shopping
-from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.life.universes.generate import Universe
-from wanderlust.worlds.life.universes.ledger import Storyline
-from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day
+from wanderlust_worlds.apps import check_app
+from wanderlust_worlds.apps.apartments import Apartments
+from wanderlust_worlds.apps.cabs import Cabs
+from wanderlust_worlds.apps.calendar import Calendar
+from wanderlust_worlds.apps.contacts import Contacts
+from wanderlust_worlds.apps.files import Files
+from wanderlust_worlds.apps.mail import Email, Mail
+from wanderlust_worlds.apps.messages import Messages
+from wanderlust_worlds.apps.shopping import Shopping
+from wanderlust_worlds.engine.app import App
+from wanderlust_worlds.life.universes.generate import Universe
+from wanderlust_worlds.life.universes.ledger import Storyline
+from wanderlust_worlds.life.universes.text_templates import format_day, format_price, format_time_of_day
 
 A = TypeVar("A", bound=App)
 ADDRESS_PATTERN = re.compile(r"[\w.-]+@[\w-]+\.example")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, action
-from wanderlust.worlds.engine.argument_checks import judged_text
-from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
+from wanderlust_worlds.engine.app import App, action
+from wanderlust_worlds.engine.argument_checks import judged_text
+from wanderlust_worlds.engine.cow_dict import CowDict, FrozenRecord
 
 
 class Note(FrozenRecord):

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.peers.rounds import Side, serve
-from wanderlust.worlds.apps.contacts import Contact, Contacts
-from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.engine.cow_dict import CowDict
-from wanderlust.worlds.engine.events import Plan, PlannedCall
-from wanderlust.worlds.engine.world import World
+from wanderlust_worlds.apps.contacts import Contact, Contacts
+from wanderlust_worlds.apps.user_interface import System, UserInterface
+from wanderlust_worlds.engine.cow_dict import CowDict
+from wanderlust_worlds.engine.events import Plan, PlannedCall
+from wanderlust_worlds.engine.world import World
 
 PEOPLE = 20
 

@@ -18,10 +18,10 @@ from benchmarks.verifier.perturbations import ALL_PERTURBATIONS as KINDS
 from benchmarks.verifier.perturbations import PerfectRun, Perturbation
 from benchmarks.verifier.planned_actions import log_of_actions, oracle_actions
 
-from wanderlust.worlds.verification.oracle import Oracle
-from wanderlust.worlds.verification.verdict import Compat, Decision
-from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.verification.world_judge import verify_with_judge
+from wanderlust_worlds.verification.oracle import Oracle
+from wanderlust_worlds.verification.verdict import Compat, Decision
+from wanderlust_worlds.verification.verify import verify
+from wanderlust_worlds.verification.world_judge import verify_with_judge
 
 DEFAULT_SCENARIOS = 60
 

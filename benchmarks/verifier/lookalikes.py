@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.apps.files import FileStorage
-from wanderlust.worlds.apps.mail import Email, Mail
-from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.engine.cow_dict import CowDict
-from wanderlust.worlds.engine.scenario import Scenario, ScenarioBuilder, capture
+from wanderlust_worlds.apps.files import FileStorage
+from wanderlust_worlds.apps.mail import Email, Mail
+from wanderlust_worlds.apps.user_interface import System, UserInterface
+from wanderlust_worlds.engine.cow_dict import CowDict
+from wanderlust_worlds.engine.scenario import Scenario, ScenarioBuilder, capture
 
 MAIL_ADDRESSES = tuple(f"{name}@example.org" for name in ("ana", "ben", "chi", "dia"))
 MAIL_THINGS = ("the large tent", "two chairs", "a cake", "the old maps", "some music", "the keys")

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from benchmarks.verifier.paraphrases import paraphrase
 from benchmarks.verifier.planned_actions import PlannedAction
 
-from wanderlust.worlds.verification.oracle import ExpectedCall, Oracle
+from wanderlust_worlds.verification.oracle import ExpectedCall, Oracle
 
 Actions: TypeAlias = list[PlannedAction]
 

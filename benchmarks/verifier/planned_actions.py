@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.events import fill_placeholders, resolve_placeholder, result_part
-from wanderlust.worlds.engine.log import LogEntry
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle
-from wanderlust.worlds.engine.world import Gate, World
-from wanderlust.worlds.verification.online import TurnGate
-from wanderlust.worlds.verification.oracle import Oracle, plain_value
+from wanderlust_worlds.engine.events import fill_placeholders, resolve_placeholder, result_part
+from wanderlust_worlds.engine.log import LogEntry
+from wanderlust_worlds.engine.scenario import Scenario, play_oracle
+from wanderlust_worlds.engine.world import Gate, World
+from wanderlust_worlds.verification.online import TurnGate
+from wanderlust_worlds.verification.oracle import Oracle, plain_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

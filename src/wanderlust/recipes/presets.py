@@ -64,21 +64,6 @@ KUHN = TrainConfig(
 )
 """Poker by self-play, each deal once a step; a seat is compared with rollouts of the same cards and seat."""
 
-LIFE = TrainConfig(
-    env="wanderlust.environments.brief_life:BriefLife",
-    policy="fresh",
-    sft_episodes=12000,
-    sft_steps=2400,
-    sft_context_weight=0.03,
-    algorithm="cispo-tree",
-    steps=120,
-    tasks_per_step=48,
-    lr=1e-3,
-    max_tokens=24,
-    eval_every=60,
-)
-"""Six families of a life: to wait for as long as one was told, to tell whose answer it was, to do what is left."""
-
 REPAIRS = TrainConfig(
     env="wanderlust.environments.repairs:Repairs",
     policy="fresh",
