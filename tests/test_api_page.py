@@ -12,7 +12,7 @@ PAGE = Path(__file__).parent.parent / "docs/api.md"
 
 
 @pytest.mark.parametrize(
-    "module", ["wanderlust", "wanderlust.worlds", "wanderlust.algorithms", "wanderlust.data", "wanderlust.serving"]
+    "module", ["wanderlust", "wanderlust_worlds", "wanderlust.algorithms", "wanderlust_data", "wanderlust.serving"]
 )
 def test_api_page_has_every_public_name(module):
     lines = PAGE.read_text(encoding="utf-8").splitlines()
