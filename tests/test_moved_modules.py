@@ -43,6 +43,10 @@ def test_names_below_a_package_that_moved_move_with_it() -> None:
     assert moved_module("elsewhere.grids") == "elsewhere.grids"
 
 
+def test_a_module_below_a_face_is_no_second_copy() -> None:
+    assert import_object("wanderlust.data.plan:__name__") == "wanderlust_data.plan"
+
+
 def test_without_the_package_one_line_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = next(iter(GONE.items()))
     package = new.partition(".")[0]
@@ -53,7 +57,7 @@ def test_without_the_package_one_line_says_what_brings_it(monkeypatch: pytest.Mo
     with pytest.raises(
         UsageError, match=rf"'{package}': install it with pip install 'wanderlust\[({extra}|environments)\]'$"
     ):
-        import_object(f"{old}:anything")
+        import_object(f"{old}.below:anything")
 
 
 def test_a_name_that_never_was_is_refused_as_before() -> None:

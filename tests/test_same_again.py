@@ -164,7 +164,7 @@ def needs_settings(place):
 
 
 def test_every_ready_made_environment_has_a_player():
-    ours = {name: at for name, at in installed_environments().items() if at.startswith("wanderlust.")}
+    ours = {name: at for name, at in installed_environments().items() if at.startswith(("wanderlust.", "wanderlust_"))}
     assert PLAYERS.keys() - EXAMPLES.keys() <= ours.keys()
     alone = {name for name in ours.keys() - PLAYERS.keys() if not needs_settings(ours[name])}
     assert alone - {"proofs"} == set()  # its statements come from Metamath's database, which few machines have

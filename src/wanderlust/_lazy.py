@@ -120,7 +120,7 @@ def missing_package(error: ImportError) -> str:
     """What to install where a third-party package is missing, by the extra that brings it; empty where none is."""
     cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__ or error.__context__
     package = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
-    if package in ("", "wanderlust"):
+    if package in ("", "wanderlust") or sys.modules.get(package):  # there, and without what was asked of it
         return ""
     wanted = package.replace("_", "-").lower()
     metadata = import_module("importlib.metadata")  # slow to import, and only a failure needs it
@@ -158,10 +158,13 @@ def lazy_names(
 def lazy_face(package: str, *, extra: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a module that has the names of another distribution's package.
 
-    Without that distribution a name is a UsageError in one line that says which extra brings it.
+    Without that distribution a name is a UsageError in one line that says which extra brings it. The module is no
+    package: one below it would be a second copy of the distribution's.
     """
 
     def get(name: str) -> Any:
+        if name == "__path__":
+            raise AttributeError(name)
         try:
             return getattr(import_module(package), name)
         except ModuleNotFoundError as error:
