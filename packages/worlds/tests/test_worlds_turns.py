@@ -379,10 +379,7 @@ def test_a_hundred_runs_leave_one_verdict_and_one_log_at_any_concurrency():
 
 
 def test_strings_may_hash_as_they_like():
-    code = (
-        "import asyncio, test_worlds_turns as t\n"
-        "print(hash('x'), *asyncio.run(t.outcomes(4, 3)))\n"
-    )
+    code = "import asyncio, test_worlds_turns as t\nprint(hash('x'), *asyncio.run(t.outcomes(4, 3)))\n"
     said = set()
     for seed in ("0", "1", "4711"):
         env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
