@@ -19,7 +19,7 @@ from wanderlust.evals.scaling import ScalingReport, scale
 from wanderlust.evals.scaling_picture import draw_scaling
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.pretrained import load_pretrained
-from wanderlust.recipes.presets import REPAIRS
+from wanderlust_proofs.presets import REPAIRS
 from wanderlust_proofs.repairs import Repairs
 
 TASKS, SCALED_TASKS, SAMPLES = 400, 200, 16

@@ -19,7 +19,6 @@ from benchmarks.courses import SEEDS, interval, sampled
 
 from wanderlust.errors import UsageError
 from wanderlust.policies.local.pretrained import save_pretrained
-from wanderlust.recipes.presets import SELF_MADE
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
@@ -27,6 +26,7 @@ from wanderlust.training.rl_stage import run_training
 from wanderlust.training.warmup import fresh_model_after_sft
 from wanderlust.types import Rollout
 from wanderlust_proofs.made_tasks import TASK_KINDS
+from wanderlust_proofs.presets import SELF_MADE
 from wanderlust_proofs.self_made import SelfMadeTasks
 
 RUNS = Path("runs/benchmarks")

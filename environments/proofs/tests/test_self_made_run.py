@@ -8,11 +8,11 @@ import pytest
 
 from wanderlust.environments.kuhn import KuhnPoker
 from wanderlust.errors import UsageError
-from wanderlust.recipes.presets import SELF_MADE
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.curricula import resolve_curriculum
 from wanderlust.training.rl_stage import run_training
+from wanderlust_proofs.presets import SELF_MADE
 
 
 def test_an_environment_that_makes_no_tasks_is_refused():
