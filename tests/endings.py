@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.repository_shelf import SHELF
 from tests.boxes import ASK, MEDIUM
 
+from repository_shelf import SHELF
 from wanderlust.adapters.external_program import Program
 from wanderlust.environment import (
     Environment,
@@ -26,12 +26,10 @@ from wanderlust.environment import (
     WrappedEnvironment,
 )
 from wanderlust.environment import StepEnvironment as StepWise
-from wanderlust.environments.repository import Repository
 from wanderlust.errors import ContextFull, PolicyFailure, StopEpisode
 from wanderlust.policies.base import TokenPrices
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import RolloutJob, RolloutSettings, rollout
-from wanderlust.tasks.repository.mining import MiningOptions, mine
 from wanderlust.tools.function import open_toolsets, toolset
 from wanderlust.tools.mcp_server import serve_http
 from wanderlust.tools.mcp_toolset import McpServer
@@ -40,6 +38,8 @@ from wanderlust.tools.sandbox.box import Box
 from wanderlust.tools.sandbox.bubblewrap import find_python
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Completion, Rollout, Task, ToolCall, assistant, user
+from wanderlust_repository.environment import Repository
+from wanderlust_repository.mining import MiningOptions, mine
 from wanderlust_worlds.apps.user_interface import UserInterface
 from wanderlust_worlds.engine.scenario import Scenario, capture
 from wanderlust_worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment

@@ -26,18 +26,10 @@ LEAVES = {
             "cli/reasoner_command.py",
         ),
     ),
-    "proofs": (
-        *("artefacts/*", "tasks/curriculum/self_made.py", "cli/verify_command.py", "cli/verify_entry.py"),
-        *("environments/proofs.py", "environments/brief_proofs.py", "environments/smt_problems.py"),
-        *("environments/artefact_answers.py", "environments/statement_judge.py"),
-        *("environments/repairs.py", "environments/self_made.py"),
-    ),
+    "proofs": (),
     "grids": (),
     "inbox": (),
-    "repository": (
-        *("tasks/repository/*", "tasks/harbor*.py", "cli/tasks_command.py", "cli/tasks_entry.py"),
-        *("environments/repository.py", "environments/harbor.py"),
-    ),
+    "repository": (),
     "others": (
         *("environments/coding.py", "environments/connections.py", "environments/flawed_rewards.py"),
         *("environments/multi_agent.py", "environments/reasoning.py", "environments/writing.py"),
@@ -109,20 +101,20 @@ def test_the_core_names_nothing_that_leaves_it():
 @pytest.mark.parametrize(
     "line",
     [
-        "import wanderlust.artefacts.sat.check",
-        "from wanderlust.artefacts.sat import check",
-        "from wanderlust.artefacts.sat.check import World",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from wanderlust.artefacts.sat.check import World",
-        "def late():\n    import wanderlust.artefacts.sat.check",
-        "PLACE = 'wanderlust.artefacts.sat.check:World'",
-        "PLACES = {'artefacts.sat.check': 'World'}",
+        "import wanderlust.recipes.sat.check",
+        "from wanderlust.recipes.sat import check",
+        "from wanderlust.recipes.sat.check import World",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from wanderlust.recipes.sat.check import World",
+        "def late():\n    import wanderlust.recipes.sat.check",
+        "PLACE = 'wanderlust.recipes.sat.check:World'",
+        "PLACES = {'recipes.sat.check': 'World'}",
     ],
 )
 def test_a_module_across_the_border_is_found(tmp_path, line):
-    for path, text in (("artefacts/sat/check.py", ""), ("studio/offender.py", f"{line}\n")):
+    for path, text in (("recipes/sat/check.py", ""), ("studio/offender.py", f"{line}\n")):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
-    assert {*crossings(tmp_path)} == {("studio/offender.py", "wanderlust.artefacts.sat.check")}
+    assert {*crossings(tmp_path)} == {("studio/offender.py", "wanderlust.recipes.sat.check")}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import pytest
 from wanderlust.environments.flawed_rewards import connections_teacher as sorter
 from wanderlust.environments.flawed_rewards import titles_teacher as titler
 from wanderlust.environments.kuhn import equilibrium_player
-from wanderlust.environments.self_made import teach
 from wanderlust.environments.tictactoe import tictactoe_teacher
 from wanderlust.environments.tool_call import guess_arguments
 from wanderlust.environments.wordle import SECRET_WORDS
@@ -28,6 +27,7 @@ from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.testing import check_environment
 from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.types import Status, ToolCall, assistant
+from wanderlust_proofs.self_made import teach
 
 TASKS, SEEDS = 3, (0, 1)
 PACKAGES = {

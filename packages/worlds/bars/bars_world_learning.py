@@ -18,7 +18,6 @@ from typing import ClassVar
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval, reward, sampled
 
-from wanderlust.recipes.presets import LIFE
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.rl_stage import run_training
@@ -26,6 +25,7 @@ from wanderlust.types import Task
 from wanderlust_worlds.life.assistant_life import AssistantLife
 from wanderlust_worlds.life.brief_life import BRIEF_FAMILIES, BRIEF_VERBS, BriefLife
 from wanderlust_worlds.life.brief_worlds import BriefWorlds, Verb
+from wanderlust_worlds.presets import LIFE
 
 TASKS = 100
 NEVER_MET = ("two-of-a-name", "wrong-day", "thank-them")

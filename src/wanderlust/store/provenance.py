@@ -32,7 +32,7 @@ LOCK_FILE = "wander.lock"
 LOCK_FORMAT = "wander-lock-1"
 CONTRACT = ("environment.py", "limits.py", "rubrics", "tasks", "tools")
 """Files and folders of the core that decide what any environment does and what it rewards."""
-OWN_PART = re.compile(r"wanderlust(?:_\w+|\.(?:artefacts|worlds|(?:adapters|environments)\.\w+))\b")
+OWN_PART = re.compile(r"wanderlust(?:_\w+|\.(?:data|worlds|(?:adapters|environments)\.\w+))\b")
 """Names of what else is ours: packages beside the core, and parts of the core that only some environments use."""
 MAX_DATA_BYTES = 64 * 2**20
 """Bytes of the largest data file beside an environment that is read for its digest."""

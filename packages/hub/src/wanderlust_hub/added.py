@@ -15,10 +15,9 @@ from typing import Any, Literal, cast
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.tasks.registry import installed_environments, resolve_object
 from wanderlust_hub.added_names import added_folder
 from wanderlust_hub.entry import NAME_FORM, Fingerprint, HubEntry, HubError, decode
-from wanderlust_hub.foreign import HARBOR_FOLDER, HARBOR_TARGET
+from wanderlust_hub.foreign import HARBOR_FOLDER, HARBOR_TARGET, harbor_class
 from wanderlust_hub.isolated import IsolatedEnvironment
 from wanderlust_hub.launch import Source
 
@@ -75,8 +74,7 @@ def open_package(source: Source, settings: Mapping[str, Any] = MappingProxyType(
     A package of Harbor tasks has no code: this installation's own environment plays them, each in a sandbox.
     """
     if source.target == HARBOR_TARGET:
-        harbor: Any = resolve_object(installed_environments()["harbor"])
-        return cast("Environment", harbor(str(source.code / HARBOR_FOLDER), **settings))
+        return cast("Environment", harbor_class()(str(source.code / HARBOR_FOLDER), **settings))
     return IsolatedEnvironment(source, settings=settings)
 
 

@@ -29,7 +29,7 @@ import msgspec
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError, nearest_names, one_line
-from wanderlust.tasks.harbor import read_harbor_task
+from wanderlust.tasks.registry import installed_environments, resolve_object
 from wanderlust_hub.entry import MAX_NAME_CHARS, MAX_REQUIREMENTS, MAX_TEXT_CHARS, VERSION_FORM
 from wanderlust_hub.index import MAX_PART_BYTES
 from wanderlust_hub.package_draft import PackageDraft
@@ -38,7 +38,8 @@ from wanderlust_hub.permissions import read_permissions
 SEPARATOR = "#"
 """Between a place and a name in it."""
 HARBOR_TARGET, HARBOR_FOLDER = "wanderlust.environments.harbor:Harbor", "tasks"
-"""Target of packages that hold tasks and no code: they are played by this installation's own environment."""
+"""Target of packages that hold tasks and no code: they are played by this installation's own environment, whatever its
+module is called. Published packages have it."""
 DEFAULT_VERSION = "0.1.0"
 MAX_FILES, MAX_REGISTRY_BYTES, GIT_SECONDS = 5_000, 1 << 24, 300
 GIT = ("git", "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never", "-c", "protocol.https.allow=always")
@@ -219,6 +220,14 @@ def _verifiers_draft(place: str, found: ForeignName) -> PackageDraft:
     raise UsageError(f"{place} has no {found.name}")
 
 
+def harbor_class() -> Any:
+    """The environment of Harbor tasks, which a package brings. Raises UsageError where it is not installed."""
+    target = installed_environments().get("harbor")
+    if target is None:
+        raise UsageError("this needs the environment 'harbor': install it with pip install 'wanderlust[environments]'")
+    return resolve_object(target)
+
+
 def _harbor_names(place: str) -> Iterator[ForeignName]:
     top = Path(place)
     if top.is_file():
@@ -239,7 +248,7 @@ def _harbor_draft(place: str, found: ForeignName) -> PackageDraft:
         else:
             folders = [*_folders(place, "task.toml")]
         for folder in folders:
-            read_harbor_task(folder)  # raises UsageError for a malformed one
+            harbor_class().read_task(folder)  # raises UsageError for a malformed one
             files |= {f"{HARBOR_FOLDER}/{folder.name}/{path}": body for path, body in folder_files(folder).items()}
     _check_size(files, place)
     return PackageDraft(

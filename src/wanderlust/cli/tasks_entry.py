@@ -1,5 +1,0 @@
-"""The command `wander tasks`, as its package declares it."""
-
-from wanderlust.cli.commands import Command
-
-TASKS = Command(target="wanderlust.cli.tasks_command:tasks", help="Make repository tasks; read and write Harbor tasks.")

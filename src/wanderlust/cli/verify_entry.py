@@ -1,5 +1,0 @@
-"""The command `wander verify`, as its package declares it."""
-
-from wanderlust.cli.commands import Command
-
-VERIFY = Command(target="wanderlust.cli.verify_command:verify_command", help="Check stored proofs and models again.")
