@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import settings
 
 from checkout import CheckoutGuard
 from container_image import engine_with_image
+from project_files import PACKAGES
 from summary import Summary
 from tiers import PROOF_GROUPS
 
 FIRST = ("test_demo", "test_learning", "test_train", "test_kill", "test_cli", "test_steps", "test_ray")
 """Files whose single tests are long: begun last, one of them would go on alone while the other worker has nothing."""
 
+
+# Tests of the core that play in a package's environment use what its tests and bars do.
+sys.path += [str(package / part) for package in PACKAGES for part in ("tests", "bars")]
 
 settings.register_profile("machine-independent", deadline=None, derandomize=True, database=None)
 settings.load_profile("machine-independent")

@@ -47,7 +47,8 @@ def test_a_game_is_scored_and_kept(tmp_path):
         assert names["tictactoe"]["opponent"] == "possible"
         assert names["kuhn"]["opponent"] == "needed"
         assert names["calculator"]["opponent"] == "none"
-        assert {one["name"] for one in offered["environments"] if one["opponent"] == "possible"} == {"tictactoe"}
+        possible = {one["name"] for one in offered["environments"] if one["opponent"] == "possible"}
+        assert possible == {"tictactoe", "budget", "instructed"}  # the last two have the opponent of what they wrap
         assert "oracle" in names["life"]["players"]
         assert "oracle" not in names["kuhn"]["players"]
         assert names["life"]["world"] is True
