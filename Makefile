@@ -135,7 +135,7 @@ $(READY): pyproject.toml $(PACKAGES) constraints.txt
 		$(BIN)/python -m pip uninstall -qq -y torch; \
 		echo "pip found no CPU build of PyTorch: name an index that has one, make TORCH_INDEX=URL" >&2; exit 1; }
 	@$(BIN)/python -m pip install -qq -c constraints.txt editables hatchling
-	@$(BIN)/python -m pip install -qq -c constraints.txt $(EDITABLE) -e '.[train,studio]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio]' $(EDITABLE)
 	@! $(BIN)/python -m pip list --format freeze | grep -iE '^(nvidia|cuda)' || { \
 		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
 	@$(MAKE) -s --no-print-directory page || \
