@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -153,3 +154,37 @@ def test_a_package_builds_alone_without_tests_and_bars(folder: Path, tmp_path: P
     assert {name.partition("/")[0] for name in names} == {module, f"{module}-{wanderlust.__version__}.dist-info"}
     own = {path.relative_to(folder / "src").as_posix() for path in folder.glob("src/**/*.py")}
     assert own <= {*names}
+
+
+def test_what_a_package_brings_names_its_extra_where_it_is_missing() -> None:
+    """`published.json` is drawn from the packages' entry points; without their metadata the core stands alone."""
+    wanted: dict[str, dict[str, str]] = {}
+    for folder in PACKAGES:
+        extra = folder.name if folder.parent.name == "packages" else "environments"
+        for group, names in described(folder).get("entry-points", {}).items():
+            if group.rpartition(".")[2] in ("commands", "curricula", "environments", "presets"):
+                wanted.setdefault(group, {}).update(dict.fromkeys(names, extra))
+    assert json.loads((ROOT / "src/wanderlust/published.json").read_text(encoding="utf-8")) == wanted
+    extras = described(ROOT)["optional-dependencies"]
+    assert {extra for names in wanted.values() for extra in names.values()} <= {*extras}
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "extra"),
+    [
+        ("hub search x", "no command 'hub': ", "hub"),
+        ("eval inbox --policy oracle", "the environment 'inbox' is not installed: ", "environments"),
+        ("train --preset life", "there is no preset 'life'; ", "worlds"),
+    ],
+)
+def test_without_a_package_one_line_says_what_brings_it(words: str, what: str, extra: str, tmp_path: Path) -> None:
+    code = f"""
+import importlib.metadata as metadata, sys
+found = metadata.entry_points
+metadata.entry_points = lambda **wanted: tuple(one for one in found(**wanted) if one.value.startswith("wanderlust."))
+from wanderlust.cli.main import main
+main({words.split()!r})
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"wander: {what}install it with pip install 'wanderlust[{extra}]'\n"

@@ -6,7 +6,10 @@ for.
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from wanderlust._lazy import import_object
@@ -43,6 +46,19 @@ def load(point: EntryPoint, target: str | None = None) -> Any:
             f"{point.name!r} in {point.group}, of the package {distribution_name(point)}, cannot be loaded: "
             f"{one_line(str(error), 500)}"
         ) from error
+
+
+def how_to_install(group: str, name: str) -> str:
+    """What brings a name that a package beside the core declares, for an error in one line; empty where none does."""
+    extra = _published().get(group, {}).get(name)
+    return f"install it with pip install 'wanderlust[{extra}]'" if extra else ""
+
+
+@cache
+def _published() -> dict[str, dict[str, str]]:
+    """The extra that brings each name of the project's own packages, by group; `published.json` is drawn from them."""
+    table: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
+    return table
 
 
 def distribution_name(point: EntryPoint) -> str:

@@ -24,9 +24,9 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from wanderlust import __version__
+from wanderlust import __version__, plugins
 from wanderlust._lazy import missing_package
-from wanderlust.cli.commands import VERSION_FLAGS, Command, installed_commands, note_given
+from wanderlust.cli.commands import GROUP, VERSION_FLAGS, Command, installed_commands, note_given
 from wanderlust.cli.output import print_note, replace_unencodable, reserve_stdout_for_json
 from wanderlust.errors import UsageError, WanderlustError
 
@@ -157,6 +157,8 @@ def _describe_usage_error(error: CycloptsError) -> str:
     command = " ".join(["wander", *(error.command_chain or ())])
     if isinstance(error, UnknownCommandError):
         name, valid = (error.unused_tokens or ["?"])[0], command_names(error.app or build())
+        if not error.command_chain and (install := plugins.how_to_install(GROUP, name)):
+            return f"no command {name!r}: {install}"
         no_command = f"{command} has no command" if error.command_chain else "no command"
         return f"{no_command} {name!r}; {_suggest(name, valid, f'{command} --help')}"
     if unknown := _unknown_option(error):

@@ -170,6 +170,8 @@ def resolve_environment(name: str) -> ResolvedEnvironment:
     elif where in names:
         target = names[where]
     else:
+        if install := plugins.how_to_install(ENTRY_POINTS, where):
+            raise UsageError(f"the environment {where!r} is not installed: {install}")
         guess = nearest_names(where, [*names], kind="environments")
         raise UsageError(
             f"no environment {where!r}; {guess} (wander list shows all; or package.module:Name, or file.py:Name)"

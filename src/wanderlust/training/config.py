@@ -442,7 +442,8 @@ def load_preset(name: str) -> TrainConfig | PresetCommand:
     """
     points = plugins.declared(PRESETS)
     if name not in points:
-        raise UsageError(f"there is no preset {name!r}; {nearest_names(name, [*points], kind='presets')}")
+        guess = plugins.how_to_install(PRESETS, name) or nearest_names(name, [*points], kind="presets")
+        raise UsageError(f"there is no preset {name!r}; {guess}")
     preset: TrainConfig | PresetCommand = plugins.load(points[name])
     if not isinstance(preset, TrainConfig) and not callable(preset):
         raise UsageError(f"{points[name].value} is no TrainConfig and no function, but a {type(preset).__name__}")

@@ -36,7 +36,8 @@ def resolve_curriculum(text: str, env: Environment, *, seed: int, after: int = 0
         return TaskStream(lambda: iter_tasks(env, "train"), taken=after)
     points = plugins.declared(ENTRY_POINTS)
     if name not in points:
-        raise UsageError(f"unknown curriculum {name!r}; there are {', '.join([STREAM, *points])}")
+        guess = plugins.how_to_install(ENTRY_POINTS, name) or f"there are {', '.join([STREAM, *points])}"
+        raise UsageError(f"unknown curriculum {name!r}; {guess}")
     found = plugins.load(points[name])
     if not isinstance(found, NamedCurriculum):
         raise UsageError(f"{points[name].value} is no NamedCurriculum, but a {type(found).__name__}")
