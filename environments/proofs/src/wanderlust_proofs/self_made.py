@@ -1,6 +1,6 @@
 """One player sets tasks that it then learns to solve: a proposer, a validator that runs the tasks, and a solver.
 
-Source: Absolute Zero (arXiv 2505.03335). A proposed task is validated by `artefacts/made_tasks.py`, then the solver
+Source: Absolute Zero (arXiv 2505.03335). A proposed task is validated by `made_tasks.py`, then the solver
 tries it a few times. The proposer is paid by how learnable that shows it to be. The solver learns in episodes of its
 own, where siblings answer one task. Held-out tasks of fixed kinds, which no proposal may repeat, measure the truth.
 """
