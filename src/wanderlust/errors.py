@@ -6,7 +6,6 @@ All errors and warnings of the core (a test holds this list; indented ones are s
         WanderlustError                 everything that is raised on purpose
             UsageError                  asked for something that cannot be; exit code 2
                 FilterError             an expression that filters rollouts
-                NeedsContainer          a task whose image is more than a plain base
                 EnvironmentUnavailable  the studio cannot make a run's environment
             StoreError                  a run store or checkpoint: missing, foreign, corrupt, or locked
                 NotSerializable         a rollout that is not plain data
@@ -26,18 +25,10 @@ All errors and warnings of the core (a test holds this list; indented ones are s
                         JudgeRefusal    a judge that declined to answer
                 NoReply                 a worker that did not answer: too late, too much, or it died
                 SandboxFailure          a sandbox that does not start, or died
-                    NoAnswer            the runner of a package's tests ended without a complete answer
                 WorkerFailure           the worker that played was lost
                 TrainerFailure          a training service
             ToolError                   a tool's answer to the model: what was asked cannot be done
                 WrongArguments          the arguments do not fit the schema
-            NotMineable                 a package that repository tasks cannot be made of
-            MetamathError               a Metamath database or proof that is wrong
-            ProgramError                a program or contract that is wrong
-            SatError                    a formula, model or refutation that is wrong
-            SmtError                    an SMT problem, model or core that is wrong
-            CoqError                    a Coq statement or proof that is wrong
-            CoqUndecided                a Coq proof whose check ended without a verdict
             EgressRefused               the proxy of a sandbox: a server that is not on its list
             NonFiniteUpdate             losses or gradients were no finite numbers
             SamplerGapError             sampler and trainer disagree about probabilities
@@ -49,9 +40,6 @@ All errors and warnings of the core (a test holds this list; indented ones are s
         ProbeDoesNotFit                 a probe that this environment has no use for
         _BatchLost                      a batch of requests that gives no answers
         _BatchRefused                   an HTTP status in the place of a batch
-        _Return                         a return in a program of the small Python
-        _Break                          a break there
-        _Continue                       a continue there
         ValueError
             LiteralParseError           text that is no list of calls with literal arguments
         Warning
