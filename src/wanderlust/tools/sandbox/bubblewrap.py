@@ -342,7 +342,10 @@ def answer_folders(system: Path = Path("/usr")) -> tuple[Path, ...]:
     roots = {Path(place).resolve() for place in sys.path if place}
     roots |= {place.resolve() for place in system.glob("lib*/python3*/*-packages")}
     roots |= {place.resolve() for place in system.glob("local/lib*/python3*/*-packages")}
-    places = (place for root in roots for name in ANSWER_PACKAGES for place in root.glob(name))
+    places: list[Path] = []
+    for root in roots:
+        with suppress(PermissionError):  # what this user cannot list, code in its sandboxes cannot either
+            places += [place for name in ANSWER_PACKAGES for place in root.glob(name)]
     packages = {place.resolve() for place in places if place.suffix != ".dist-info"}
     found = {place for place in packages if place.is_relative_to(system) and os.path.isdir(place)}
     sources = system / "src"
