@@ -15,7 +15,7 @@ import socket
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
