@@ -10,7 +10,7 @@ DOCS_READY := .venv/docs
 PACKAGES := $(sort $(wildcard packages/*/pyproject.toml environments/*/pyproject.toml))
 EDITABLE = --no-build-isolation $(foreach file,$(PACKAGES),-e ./$(dir $(file)))
 # Two workers; each takes whole files, or groups of files that must not run beside each other.
-SHARED := -n 2 --dist loadgroup --no-loadscope-reorder
+SHARED := -n 2 --dist loadscope --no-loadscope-reorder
 PAGE := src/wanderlust/studio/page/index.html
 WEB_READY := web/node_modules/.ready
 

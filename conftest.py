@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from functools import cache
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from checkout import CheckoutGuard
 from container_image import engine_with_image
-from project_files import PACKAGES
+from project_files import PACKAGES, ROOT
 from summary import Summary
 from tiers import PROOF_GROUPS
 
@@ -31,12 +35,30 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(CheckoutGuard(), "checkout")
 
 
+class FileScheduling(LoadScopeScheduling):
+    """Gives every file to one worker, so that its fixtures are made once; files whose marks name one group, too."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+@cache
+def group_of(file: str) -> str:
+    """The group that marks in a file name, `xdist_group("browser")`, or else the file itself."""
+    marks = re.findall(r'xdist_group\("(\w+)"\)', (ROOT / file).read_text(encoding="utf-8"))
+    return marks[0] if marks else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling:
+    """xdist's own `loadgroup` finds no group of a test since pytest 9.2."""
+    return FileScheduling(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every file to one worker, so that its fixtures are made once, but for files that share a group by a mark."""
+    """Begin with the files whose single tests are long, and refuse a mark of a tier that there is not."""
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         mark = item.get_closest_marker("proof")
         if mark is not None and (len(mark.args) != 1 or mark.args[0] not in PROOF_GROUPS):
             raise pytest.UsageError(f"{item.nodeid}: mark it proof(GROUP), where GROUP is one of {[*PROOF_GROUPS]}")

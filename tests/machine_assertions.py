@@ -103,7 +103,9 @@ def called(call: ast.Call) -> str:
 
 def runs_coroutine(call: ast.Call) -> bool:
     """`asyncio.run(...)`, whose result is the coroutine's."""
-    return ast.unparse(call.func) == "asyncio.run" and bool(call.args)
+    function = call.func
+    is_run = isinstance(function, ast.Attribute) and function.attr == "run" and isinstance(function.value, ast.Name)
+    return is_run and function.value.id == "asyncio" and bool(call.args)
 
 
 def own_nodes(scope: Scope) -> Iterator[ast.AST]:

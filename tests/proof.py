@@ -20,7 +20,7 @@ from tiers import PROOF_GROUPS
 ROOT = Path(__file__).parent.parent
 OUTSIDE = ["--", ".", ":!benchmarks/results", ":!docs/benchmarks.md"]
 """What the bars of `make proof` write is no change of what is proved."""
-WORKERS = ["-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder"]
+WORKERS = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
 
 
 class Collector:

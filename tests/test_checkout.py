@@ -43,10 +43,10 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def run(folder: Path, *lines: str) -> tuple[int, str]:
-    """Exit status and output of a test run on two workers, whose second test has these lines."""
-    body = "".join(f"    {line}\n" for line in lines)
-    (folder / "tests/test_it.py").write_text(f"def test_a():\n    pass\n\n\ndef test_b():\n{body}")
+def run(folder: Path, **tests: str) -> tuple[int, str]:
+    """Exit status and output of a test run on two workers, whose tests are these lines, by their names."""
+    body = "".join(f"def test_{name}():\n    {line}\n\n\n" for name, line in tests.items())
+    (folder / "tests/test_it.py").write_text(body)
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "y")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "tests"]
@@ -55,23 +55,23 @@ def run(folder: Path, *lines: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize(
-    "line", ["open('tests/new', 'w').close()", "open('tests/kept', 'w').close()", "import os; os.remove('tests/kept')"]
-)
-def test_a_changed_checkout_fails_the_run_and_names_the_test(checkout: Path, line: str) -> None:
-    code, output = run(checkout, line)
-    name = "tests/new" if "new" in line else "tests/kept"
+def test_a_changed_checkout_fails_the_run_and_names_the_test(checkout: Path) -> None:
+    writes, removes = "open('tests/{}', 'w').close()".format, "import os; os.remove('tests/gone')"
+    (checkout / "tests/gone").write_text("as it was")
+    code, output = run(checkout, a="pass", b=writes("new"), c=writes("kept"), d=removes)
     assert code == 1
-    assert "2 passed" in output
-    (told,) = [line for line in output.splitlines() if line.startswith(f"{name}: ")]
-    assert "tests/test_it.py::test_b" in told or told.endswith(": deleted")
+    assert "4 passed" in output
+    told = {line.partition(": ")[0]: line for line in output.splitlines() if line.startswith("tests/") and ": " in line}
+    assert "tests/test_it.py::test_b" in told["tests/new"]
+    assert "tests/test_it.py::test_c" in told["tests/kept"]
+    assert told["tests/gone"].endswith(": deleted")
 
 
-@pytest.mark.parametrize("line", ["pass", "open('ignored', 'w').close()", "open('log', 'w').close()"])
-def test_other_files_do_not_fail_it(checkout: Path, line: str) -> None:
-    code, output = run(checkout, line)
+def test_other_files_do_not_fail_it(checkout: Path) -> None:
+    code, output = run(checkout, a="pass", b="open('ignored', 'w').close()", c="open('log', 'w').close()")
     assert code == 0
-    assert ("log: written during" in output) == ("log" in line)
+    assert output.count("written during") == 1
+    assert "log: written during" in output
 
 
 def test_what_was_changed_before_may_stay_changed(checkout: Path) -> None:
