@@ -73,7 +73,7 @@ def test_other_processes_cannot_read_a_worker(worker: LocalWorker) -> None:
         (1000, "length", None),
         ("die", "died", 7),
         ("abort", "died", -signal.SIGABRT),
-        ({"write": "0\n"}, "forged", None),
+        ({"write": "0\n0\n"}, "forged", None),  # in one piece: what comes after the answer is told by the next request
         ({"write": "x" * 1000}, "length", None),
     ],
 )
