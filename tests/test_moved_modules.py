@@ -14,7 +14,7 @@ from wanderlust._lazy import import_object, moved_module
 from wanderlust.errors import UsageError
 
 CORE = Path(__file__).parent.parent / "src"
-MOVES = json.loads((CORE / "wanderlust/tasks/moved.json").read_text(encoding="utf-8"))
+MOVES = json.loads((CORE / "wanderlust/moved.json").read_text(encoding="utf-8"))
 
 
 def is_face(old: str) -> bool:

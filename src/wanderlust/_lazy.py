@@ -67,7 +67,7 @@ def moved_module(name: str) -> str:
 def _moves() -> Mapping[str, str]:
     """Old names of modules, or of packages with all modules below them, and the names that they have now."""
     resources = import_module("importlib.resources")  # slow to import, and only an old name needs it
-    moves: Mapping[str, str] = json.loads((resources.files("wanderlust.tasks") / "moved.json").read_text("utf-8"))
+    moves: Mapping[str, str] = json.loads((resources.files("wanderlust") / "moved.json").read_text("utf-8"))
     return moves
 
 
