@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from re import fullmatch
+from re import findall, fullmatch
 from types import ModuleType
 from typing import Any
 
@@ -135,24 +135,24 @@ def missing_package(error: ImportError) -> str:
     return f"this needs the package {package!r}: install it with pip install {package}"
 
 
-def lazy_names(
-    package: str, modules: Mapping[str, str]
-) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """`__all__`, `__getattr__` and `__dir__` of a module whose names are imported when they are first used.
 
-    `modules` has the names, separated by spaces, by the module that defines them, below the outermost package.
+    The stub file beside the module lists them, one to a line, `from MODULE import NAME as NAME`; type checkers and
+    editors read the same list.
     """
-    top = package.partition(".")[0]
-    module_of = {name: module for module, names in modules.items() for name in names.split()}
+    module = sys.modules[package]
+    stub = Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8")
+    module_of = {name: home for home, name in findall(r"(?m)^from (\S+) import (\w+) as \2$", stub)}
 
     def get(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{top}.{module_of[name]}"), name)
-        setattr(sys.modules[package], name, value)
+        value = getattr(import_module(module_of[name]), name)
+        setattr(module, name, value)
         return value
 
-    return sorted(module_of), get, lambda: sorted({*module_of, *vars(sys.modules[package])})
+    return sorted(module_of), get, lambda: sorted({*module_of, *vars(module)})
 
 
 def lazy_face(package: str, *, extra: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
