@@ -19,11 +19,11 @@ from wanderlust.evals.traits import (
     SHARES,
     Cut,
     ReasonedSample,
-    TraitsReport,
     make_report,
     parse_confidence,
     rank_correlation,
 )
+from wanderlust.evals.traits_report import TraitsReport
 from wanderlust.policies.base import SamplingOptions, ThinkingBudget
 from wanderlust.policies.local import LocalPolicy
 from wanderlust.policies.scripted import Scripted

@@ -15,15 +15,15 @@ from statistics import fmean
 from benchmarks.bar import Bar
 from benchmarks.courses import gained, learnt, reward, sampled, told, walls
 
-from wanderlust.evals.scaling import ScalingReport, scale
-from wanderlust.evals.scaling_picture import draw_scaling
+from wanderlust.evals.scaling import scale
+from wanderlust.evals.scaling_report import ScalingReport
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust_proofs.presets import REPAIRS
 from wanderlust_proofs.repairs import Repairs
 
 TASKS, SCALED_TASKS, SAMPLES = 400, 200, 16
-PICTURE = Path(__file__).parents[1] / "docs/images/scaling.png"
+PICTURE = Path(__file__).parents[3] / "docs/images/scaling.png"
 
 
 def scaling(checkpoint: Path) -> ScalingReport:
@@ -49,7 +49,7 @@ def bars() -> Iterator[Bar]:
     yield from gained(what, runs, bar=0.15, aim=0.3)
     yield from walls(f"{what}: wall time of a run", runs, bar=900, aim=300)
     (report,) = curves
-    draw_scaling(report, PICTURE)
+    report.draw(PICTURE)
     best = report.curve("best of n by tests_passed/shown")[-1]
     note = f"{best.reward} against {report.curve('pass')[0].reward}; pass@{best.k} {report.curve('pass')[-1].reward}"
     low = best.over_one.low

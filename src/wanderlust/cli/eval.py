@@ -30,7 +30,6 @@ from wanderlust.errors import StoreError, UsageError
 from wanderlust.evals.aggregation import estimate_table
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import Report, task_table
-from wanderlust.evals.traits import traits_table
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import run_blocking
 from wanderlust.runner.terminal import Table
@@ -144,7 +143,7 @@ def _print_report(report: Report, title: str, *, per_task: bool, json: bool) -> 
     if report.aggregate is not None:
         print_result(estimate_table(report.aggregate))
     if report.traits is not None:
-        print_result(traits_table(report.traits))
+        print_result(report.traits.table())
     if len(report.breakdown) > 1 and report.scored:
         print_result(report.breakdown_table())
     if per_task:

@@ -10,7 +10,6 @@ from typing import Annotated, Final, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from wanderlust._lazy import needs_extra
 from wanderlust.cli.eval_options import make_estimator, synthesis_writer
 from wanderlust.cli.judge_gap import DEFAULT_JUDGE_SETTINGS, JudgeSettings
 from wanderlust.cli.long_commands import stoppable
@@ -25,11 +24,11 @@ from wanderlust.cli.options import (
 )
 from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError
-from wanderlust.evals.scaling import PICTURE_FILE, ScalingReport, scale
+from wanderlust.evals.scaling import scale
+from wanderlust.evals.scaling_report import PICTURE_FILE
 from wanderlust.policies.resolve import PolicyOptions, ResolvedPolicy, resolve_judge_policy, resolve_policy
 from wanderlust.rubrics.judge import REFERENCE_FREE_TEMPLATE
 from wanderlust.rubrics.label_free import ReferenceEstimator
-from wanderlust.runner.terminal import Table
 from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
 
 SEES_QUESTION: Final = "synthesis-with-question"
@@ -136,11 +135,9 @@ def scale_command(
             )
         )
     if out is not None:
-        with needs_extra("train"):
-            from wanderlust.evals.scaling_picture import draw_scaling
-        draw_scaling(report, out / PICTURE_FILE)
+        report.draw(out / PICTURE_FILE)
     lines = [f"The picture is {out / PICTURE_FILE}."] if out is not None else []
-    show_result(report.as_dict(), *lines, table=scaling_table(report), json=json)
+    show_result(report.as_dict(), *lines, table=report.table(), json=json)
     if report.left_out:
         print_note(f"{report.left_out} tasks are in no figure: some of their rollouts failed")
     if report.revision_left_out:
@@ -149,21 +146,3 @@ def scale_command(
         if count:
             print_note(f"{count} tasks are not in the curve of {name}: {report.first_failure}")
     return 1 if report.left_out or report.revision_left_out or any(report.estimates_left_out.values()) else 0
-
-
-def scaling_table(report: ScalingReport) -> Table:
-    """For the terminal."""
-    title = f"{report.policy} in {report.env}, {report.tasks} tasks, {report.samples} samples each"
-    table = Table(title=title, title_justify="left")
-    for name in ("tasks", "strategy", "k", "reward", "over one sample", "tokens", "cost"):
-        table.add_column(name, justify="left" if name in ("tasks", "strategy") else "right", no_wrap=name == "k")
-    before, most = ("", ""), {(one.difficulty, one.strategy): one.k for one in report.points}
-    shown_points = [one for one in report.points if not one.difficulty or one.k == most[one.difficulty, one.strategy]]
-    for point in shown_points:
-        shown = (point.difficulty or "all", point.strategy)
-        names = [new if (new, shown[0]) != (old, before[0]) else "" for new, old in zip(shown, before, strict=True)]
-        cost = f"${point.cost:.4f}" if point.cost else ""
-        over = "" if point.k == 1 else str(point.over_one)
-        table.add_row(*names, str(point.k), str(point.reward), over, f"{point.tokens:.0f}", cost)
-        before = shown
-    return table

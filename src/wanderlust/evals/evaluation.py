@@ -24,7 +24,8 @@ from wanderlust.evals.evaluation_folder import (
     remaining_jobs,
 )
 from wanderlust.evals.report import Report
-from wanderlust.evals.traits import TraitsAccumulator, TraitsReport, save_traits
+from wanderlust.evals.traits import TraitsAccumulator
+from wanderlust.evals.traits_report import TraitsReport
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import open_policies
 from wanderlust.runner.engine import (
@@ -162,7 +163,7 @@ class Evaluation:
         if self.traits is not None:
             self.traits_report = await self.traits.report()
             if out is not None:
-                save_traits(self.traits_report, Path(out))
+                self.traits_report.save(Path(out))
 
     def add(self, groups: Iterable[Group]) -> None:
         """Count the rollouts of these groups."""

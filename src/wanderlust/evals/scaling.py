@@ -11,17 +11,17 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from math import fsum, inf
 from pathlib import Path
-from typing import Any
 
 from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.choices import ScaledSample, expected_best, expected_majority
 from wanderlust.evals.evaluate import evaluate, policy_name
 from wanderlust.evals.scaling_estimates import EstimatedRewards
-from wanderlust.evals.statistics import Estimate, estimate, mean
+from wanderlust.evals.scaling_report import ScalingPoint, ScalingReport
+from wanderlust.evals.statistics import estimate, mean
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.rubrics.judge import Judge
@@ -44,59 +44,7 @@ from wanderlust.types import Group, Policy, Rollout, Task, Trajectory
 JUDGE = "judge"
 DIFFICULTIES = ((1 / 3, "hard"), (2 / 3, "middle"), (2.0, "easy"))
 """Names of the tasks by their pass rate, and below what rate they end."""
-SAMPLES_FOLDER, RESULT_FILE, PICTURE_FILE = "samples", "scaling.json", "scaling.png"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingPoint:
-    """One point of a curve."""
-
-    strategy: str
-    """`pass`, `best of n by NAME`, `majority`, `revision`, or the name of an estimator."""
-    k: int
-    """Samples, or answers one after the other."""
-    reward: Estimate
-    over_one: Estimate
-    """The difference from one sample, paired by task."""
-    tokens: float
-    """Completion tokens per task, on average."""
-    cost: float
-    """Dollars per task; 0 without prices."""
-    difficulty: str = ""
-    """Empty for all tasks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingReport:
-    """All curves of one policy in one environment."""
-
-    env: str
-    policy: str
-    tasks: int
-    """Tasks whose samples were all scored: those that the curves are of."""
-    left_out: int
-    """Tasks with failed rollouts, or without a verdict of the judge on one."""
-    revision_left_out: int
-    """Tasks that are left out of the curve of revisions alone, because one of those failed."""
-    samples: int
-    points: tuple[ScalingPoint, ...]
-    estimates_left_out: Mapping[str, int] = field(default_factory=dict)
-    """By estimator, the tasks that are left out of its curve alone, because an estimate failed."""
-    first_failure: str = ""
-    """Of the estimates."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON data."""
-        return asdict(self)
-
-    def curve(self, strategy: str, difficulty: str = "") -> list[ScalingPoint]:
-        """The points of one curve, by k."""
-        return [one for one in self.points if (one.strategy, one.difficulty) == (strategy, difficulty)]
-
-    @property
-    def strategies(self) -> list[str]:
-        """The names of the curves, in order."""
-        return [*dict.fromkeys(one.strategy for one in self.points)]
+SAMPLES_FOLDER, RESULT_FILE = "samples", "scaling.json"
 
 
 @dataclass(slots=True, kw_only=True)

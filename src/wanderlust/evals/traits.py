@@ -8,26 +8,22 @@ the cut, and is right where a right sample of the task has the same.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import atanh, fsum, sqrt, tanh
-from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
-from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, RubricFailure
 from wanderlust.evals.choices import ScaledSample, expected_majority
 from wanderlust.evals.statistics import Z95, Estimate, estimate, mean
+from wanderlust.evals.traits_report import ConfidenceReport, ParallelPoint, TokenPoint, TraitsReport
 from wanderlust.rubrics.label_free import ExtractAnswer, answer_extractor, environment_score, plurality
 from wanderlust.rubrics.lengths import TASK_REWARD, completion_tokens, reports_tokens
 from wanderlust.rubrics.moments import correlation
-from wanderlust.runner.terminal import Table
 from wanderlust.types import Group, Rollout, Score, Trajectory
 
-TRAITS_FILE, TRAITS_PICTURE_FILE = "traits.json", "traits.png"
 SHARES = (0.0, 0.125, 0.25, 0.5, 0.75)
 """Shares of the thinking at which it is cut."""
 PARALLEL = (2, 4, 8)
@@ -82,84 +78,6 @@ class ReasonedSample:
     """By share of the thinking; empty where it could not be cut."""
     short: Mapping[int, Cut] = field(default_factory=dict)
     """By the number of samples in parallel, cut so that this many have no more tokens than the sample in full."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenPoint:
-    """Accuracy at a number of tokens."""
-
-    tokens: float
-    """Completion tokens per task, on average."""
-    accuracy: Estimate
-    share: float | None = None
-    """Share of the thinking at which it was cut."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelPoint:
-    """The majority of k samples, each cut to 1/k of its tokens, beside one sample in full."""
-
-    k: int
-    parallel: TokenPoint
-    serial: TokenPoint
-    gain: Estimate
-    """The first less the second, paired by task."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfidenceReport:
-    """Confidence that was stated, against what was right."""
-
-    stated: int
-    missing: int
-    """Samples that state none."""
-    unreadable: int
-    """Samples that state something else than a number from 0 to 1, or from 0 % to 100 %."""
-    brier: Estimate | None
-    """Mean squared distance from what was right."""
-    excess: Estimate | None
-    """Mean confidence less accuracy: above 0, it is overconfident."""
-    error: float | None
-    """Expected calibration error: distance of confidence and accuracy, over CONFIDENCE_BINS."""
-    bins: tuple[tuple[float, float, int], ...]
-    """Mean confidence, accuracy and samples of each bin that has any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraitsReport:
-    """Traits of one policy in one environment; figures that the samples cannot tell are None."""
-
-    tasks: int
-    samples: int
-    failed: int
-    """Rollouts without a score, or of several seats: in no figure."""
-    tokens_unknown: int
-    """Samples whose policy reports no tokens: pieces of text are counted."""
-    cut_by: str
-    """`forced`: the policy answered after each cut. `read`: answers were read from the text."""
-    uncut: int
-    """Samples that are in no figure of cuts: several turns, thinking without an end, or an answer that failed."""
-    accuracy: Estimate | None
-    by_tokens: tuple[TokenPoint, ...]
-    by_share: tuple[TokenPoint, ...]
-    overthinking: Estimate | None
-    """Share of the tokens of right samples after the first cut from which the answer is right."""
-    difficulty: Estimate | None
-    """Rank correlation over tasks of tokens with difficulty, which other samples of the task tell."""
-    difficulty_points: tuple[tuple[float, float], ...]
-    """Difficulty and mean tokens of each task."""
-    parallel: tuple[ParallelPoint, ...]
-    agreement: Estimate | None
-    """Share of a task's samples that give its most frequent answer."""
-    majority: Estimate | None
-    """Accuracy of that answer."""
-    majority_gain: Estimate | None
-    """The same less the accuracy of a sample, paired by task."""
-    confidence: ConfidenceReport
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON data."""
-        return asdict(self)
 
 
 def right_of(score: Score, threshold: float) -> bool:
@@ -430,56 +348,3 @@ def _confidence(samples: Sequence[ReasonedSample], unreadable: int) -> Confidenc
         error=fsum(abs(c - a) * n for c, a, n in shown) / len(stated) if stated else None,
         bins=shown,
     )
-
-
-def save_traits(report: TraitsReport, out: Path) -> None:
-    """Write the report and its picture into the folder of the evaluation."""
-    (out / TRAITS_FILE).write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
-    with needs_extra("train"):
-        from wanderlust.evals.traits_picture import draw_traits
-    draw_traits(report, out / TRAITS_PICTURE_FILE)
-
-
-def traits_table(report: TraitsReport) -> Table:
-    """For the terminal."""
-    title = f"Traits of reasoning: {report.samples} samples of {report.tasks} tasks"
-    table = Table("", "value", "95% interval", "tokens", title=title, title_justify="left")
-
-    def row(name: str, value: Estimate | None, tokens: float | None = None) -> None:
-        if value is not None:
-            spent = "" if tokens is None else f"{tokens:.0f}"
-            table.add_row(name, f"{value.value:.3f}", value.interval, spent)
-
-    row("accuracy", report.accuracy)
-    for point in report.by_tokens:
-        row("accuracy by length", point.accuracy, point.tokens)
-    for point in report.by_share:
-        row(f"accuracy with {point.share:.0%} of the thinking", point.accuracy, point.tokens)
-    row("overthinking: share of tokens after the first right answer", report.overthinking)
-    row("rank correlation of tokens with difficulty", report.difficulty)
-    for pair in report.parallel:
-        row(f"parallel: majority of {pair.k} short samples", pair.parallel.accuracy, pair.parallel.tokens)
-        row("serial: one sample in full", pair.serial.accuracy, pair.serial.tokens)
-        row("gain of parallel", pair.gain)
-    row("agreement with the most frequent answer", report.agreement)
-    row("accuracy of the most frequent answer", report.majority)
-    row("gain over a sample", report.majority_gain)
-    row("confidence: less accuracy", report.confidence.excess)
-    row("confidence: Brier score", report.confidence.brier)
-    if report.confidence.error is not None:
-        table.add_row("confidence: calibration error", f"{report.confidence.error:.3f}", "", "")
-    for name, count in counts_of(report).items():
-        table.add_row(name, str(count), "", "")
-    return table
-
-
-def counts_of(report: TraitsReport) -> dict[str, int]:
-    """What is missing from figures, by name; what is 0 is left out."""
-    counts = {
-        "rollouts that failed, in no figure": report.failed,
-        "samples whose tokens are unknown: pieces counted": report.tokens_unknown,
-        f"samples whose thinking could not be cut ({report.cut_by})": report.uncut,
-        "samples without a stated confidence": report.confidence.missing if report.confidence.stated else 0,
-        "samples whose confidence is no number": report.confidence.unreadable,
-    }
-    return {name: count for name, count in counts.items() if count}
