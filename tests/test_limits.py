@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import grimp
@@ -227,11 +228,26 @@ def test_most_functions_are_short():
     assert share >= SHORT_SHARE, f"only {share:.1%} have at most {SHORT_LINES} lines:\n" + "\n".join(long)
 
 
-def test_the_import_guard_sees_every_file():
+@pytest.fixture(scope="module")
+def imports() -> dict[str, set[str]]:
+    """The modules that each module of ours imports, late and for types alone included."""
+    packages = {module_name(ROOT / module.path).partition(".")[0] for module in SOURCE}
+    graph = grimp.build_graph(*packages, cache_dir=None)
+    return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+
+
+def test_the_import_guard_sees_every_file(imports):
     """A folder without `__init__.py` is a hole in the layers of `pyproject.toml`."""
-    own = {module_name(ROOT / module.path) for module in SOURCE}
-    seen = grimp.build_graph(*{name.partition(".")[0] for name in own}, cache_dir=None).modules
-    hold(own - seen)
+    hold({module_name(ROOT / module.path) for module in SOURCE} - imports.keys())
+
+
+def test_no_imports_form_a_circle(imports):
+    TopologicalSorter(imports).prepare()
+
+
+def test_a_circle_of_imports_is_found():
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).prepare()
 
 
 def test_every_package_says_what_it_has():

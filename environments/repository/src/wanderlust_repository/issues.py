@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
 
 from wanderlust.errors import PolicyFailure
 from wanderlust.types import Policy, user
 from wanderlust_repository.task_file import RepositoryTask
 
-if TYPE_CHECKING:
-    from wanderlust_repository.mining import IssueWriter
-
+IssueWriter = Callable[[RepositoryTask, Mapping[str, str]], Awaitable[str]]
+"""Writes what an agent is told, from a task and the messages of its failing tests."""
 TESTS_SHOWN = 5
 MAX_ISSUE_CHARS = 4_000
 ISSUE_REQUEST = """\

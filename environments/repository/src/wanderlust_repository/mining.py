@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from wanderlust.errors import UsageError, one_line
 from wanderlust.store.whole_files import write_whole
 from wanderlust.tools.sandbox import Sandbox
 from wanderlust_repository.guard import guard_changes, runs_text
-from wanderlust_repository.issues import template_issue
+from wanderlust_repository.issues import IssueWriter, template_issue
 from wanderlust_repository.mutants import Edit, find_edits, still_parses
 from wanderlust_repository.package import NotMineable, SourcePackage, as_archive, licence_text, read_package
 from wanderlust_repository.site_folder import load_site, requirements_of
@@ -75,8 +75,6 @@ class Mined:
     """One record for each source, in the order given; `state` names the case where there are no tasks."""
 
 
-IssueWriter = Callable[[RepositoryTask, Mapping[str, str]], Awaitable[str]]
-"""Writes what an agent is told, from a task and the messages of its failing tests."""
 ShowProgress = Callable[[str], None]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
@@ -21,12 +21,8 @@ from wanderlust.tools.function import WrongArguments
 from wanderlust_worlds.engine.app import App, AppAction, argument_types
 from wanderlust_worlds.engine.log import ENGINE, Actor
 
-if TYPE_CHECKING:
-    from wanderlust_worlds.engine.world import World
-
-
-Predicate: TypeAlias = "Callable[[World], bool]"
-"""A condition on the world. It must change nothing, and depend on the world alone."""
+Predicate: TypeAlias = Callable[[Any], bool]
+"""A condition on the `World` that it is called with. It must change nothing, and depend on the world alone."""
 
 
 DISTRACTOR_MARK = "env_expansion"
