@@ -16,12 +16,11 @@ from tests.boxes import ASK, MEDIUM, TASK
 from tests.sandboxes import bearing, everybody, token
 
 from patience import PATIENCE
-from wanderlust.adapters.external_program import Program
+from wanderlust.adapters.external_program import Program, open_endpoint
 from wanderlust.environment import Limits
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
-from wanderlust.serving.door import open_endpoint
-from wanderlust.serving.http_response import HttpResponse
+from wanderlust.serving.http import HttpResponse
 from wanderlust.tools.process import wait_readable
 from wanderlust.tools.sandbox import LocalSandbox
 from wanderlust.tools.sandbox.base import run_bounded

@@ -19,8 +19,7 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.serving import http as serving
 from wanderlust.serving.agent_api import MAX_WAITING_SEAT_REQUESTS, AgentAPI
-from wanderlust.serving.http import AgentServer
-from wanderlust.serving.http_response import HttpResponse
+from wanderlust.serving.http import AgentServer, HttpResponse
 from wanderlust.types import Completion, assistant, system, user
 
 

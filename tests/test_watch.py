@@ -9,9 +9,9 @@ import pytest
 
 from wanderlust.agent import Agent
 from wanderlust.cli.main import main
+from wanderlust.cli.watch_command import Watched
 from wanderlust.environment import Environment, Episode
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.watched import Watched
 from wanderlust.types import Completion, Task, ToolCall, assistant, user
 
 HERE = "test_watch"

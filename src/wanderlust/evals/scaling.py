@@ -11,15 +11,15 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import fsum, inf
 from pathlib import Path
 
 from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
+from wanderlust.evals.aggregation import MAX_CONCURRENT_ESTIMATES, estimate_group
 from wanderlust.evals.choices import ScaledSample, expected_best, expected_majority
 from wanderlust.evals.evaluate import evaluate, policy_name
-from wanderlust.evals.scaling_estimates import EstimatedRewards
 from wanderlust.evals.scaling_report import ScalingPoint, ScalingReport
 from wanderlust.evals.statistics import estimate, mean
 from wanderlust.policies.base import TokenPrices
@@ -27,6 +27,7 @@ from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_po
 from wanderlust.rubrics.judge import Judge
 from wanderlust.rubrics.label_free import (
     ReferenceEstimator,
+    RewardCheck,
     Synthesis,
     answer_extractor,
     environment_check,
@@ -378,3 +379,47 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
         if out is not None:
             (Path(folder) / RESULT_FILE).write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
     return report
+
+
+MAX_SETS = 4
+"""Sets of k samples of a task that an estimate is made of, at most. They share no sample."""
+
+
+def disjoint_sets(group: Group, k: int) -> list[Group]:
+    """Groups of k of a group's rollouts each, in their order; a rollout is in one of them at most."""
+    count = min(MAX_SETS, len(group.rollouts) // k)
+    return [replace(group, rollouts=group.rollouts[n * k : (n + 1) * k]) for n in range(count)]
+
+
+@dataclass(slots=True, kw_only=True)
+class EstimatedRewards:
+    """Rewards of one estimator by task and k; a task with an estimate that failed is in none of them."""
+
+    name: str
+    estimator: ReferenceEstimator
+    check: RewardCheck
+    counts: Sequence[int]
+    rewards: dict[str, dict[int, float]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    async def add_all(self, groups: Mapping[str, Group], progress: Logger) -> None:
+        """Make the estimates of all tasks, some tasks at once."""
+        waiting = [*groups.items()]
+        for start in range(0, len(waiting), MAX_CONCURRENT_ESTIMATES):
+            some = waiting[start : start + MAX_CONCURRENT_ESTIMATES]
+            ended = await gather_results(self._of_task(group) for _, group in some)
+            for (task, _), found in zip(some, ended, strict=True):
+                if isinstance(found, WanderlustError):
+                    self.errors.append(f"{task}: {one_line(str(found))}")
+                else:
+                    self.rewards[task] = found
+            progress.log_step(self.name, start + len(some), of=len(waiting), metrics={})
+
+    async def _of_task(self, group: Group) -> dict[int, float]:
+        single = [one.main_trajectory for one in group.rollouts]
+        rewards = [one.score.reward for one in single if one is not None and one.score is not None]
+        found = {1: fsum(rewards) / len(rewards)}
+        for k in self.counts[1:]:
+            values = [(await estimate_group(one, self.estimator, self.check)).value for one in disjoint_sets(group, k)]
+            found[k] = fsum(values) / len(values)
+        return found

@@ -15,10 +15,9 @@ from wanderlust.agent import Agent
 from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary, one_line
 from wanderlust.serving.anthropic_api import MessagesDialect
 from wanderlust.serving.chat_api import ChatDialect
-from wanderlust.serving.dialect import Dialect, JsonObject, OnPiece, SeatRequest, Style
+from wanderlust.serving.dialect import Dialect, JsonObject, OnPiece, SeatRequest, Style, render_model, render_models
 from wanderlust.serving.gemini_api import GenerateDialect
-from wanderlust.serving.http_response import HttpResponse, ResponseStream, error_response
-from wanderlust.serving.model_lists import render_model, render_models
+from wanderlust.serving.http import HttpResponse, ResponseStream, error_response
 from wanderlust.serving.responses_api import ResponsesDialect, StoredResponse
 from wanderlust.serving.seat_stream import TurnStream, failure_response
 from wanderlust.types import OnText, Turn

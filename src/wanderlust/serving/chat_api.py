@@ -25,7 +25,7 @@ from wanderlust.serving.dialect import (
     requested_format,
     unsent_text,
 )
-from wanderlust.serving.http_response import error_data
+from wanderlust.serving.http import error_data
 from wanderlust.types import AnswerOptions, TokenLogprob, Turn
 
 _FINISHES = frozenset({"stop", "length", "tool_calls"})

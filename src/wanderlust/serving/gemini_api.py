@@ -29,7 +29,7 @@ from wanderlust.serving.dialect import (
     schema_format,
     unsent_text,
 )
-from wanderlust.serving.http_response import error_data
+from wanderlust.serving.http import error_data
 from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, decode_arguments, system
 
 _UNHONOURED: Mapping[str, tuple[Any, ...]] = {"cachedContent": ("",)}

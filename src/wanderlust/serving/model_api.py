@@ -21,7 +21,7 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.streaming_text import StreamingText, cut_at_stops
 from wanderlust.serving.agent_api import parse_json_body
 from wanderlust.serving.dialect import Style
-from wanderlust.serving.http_response import HttpResponse, ResponseStream, Send, error_response
+from wanderlust.serving.http import HttpResponse, ResponseStream, Send, error_response
 from wanderlust.serving.model_requests import (
     ChatCompletionRequest,
     Prompt,

@@ -10,8 +10,7 @@ from openai import AsyncOpenAI
 
 from wanderlust.agent import Agent
 from wanderlust.serving.agent_api import AgentAPI
-from wanderlust.serving.http import path_below_version
-from wanderlust.serving.http_response import HttpResponse, ResponseStream
+from wanderlust.serving.http import HttpResponse, ResponseStream, path_below_version
 
 URL = "http://seat.invalid/v1"
 """The client's base URL; it is never resolved."""

@@ -10,7 +10,7 @@ from functools import partial
 
 from wanderlust.errors import StopEpisode, UsageError, WanderlustError
 from wanderlust.serving.dialect import Events, OnPiece, Style
-from wanderlust.serving.http_response import HttpResponse, ResponseStream, Send, error_response
+from wanderlust.serving.http import HttpResponse, ResponseStream, Send, error_response
 from wanderlust.types import Turn
 
 FIRST_EVENT_SECONDS = 0.1

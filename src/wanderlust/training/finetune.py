@@ -23,9 +23,8 @@ from wanderlust.policies.checkpoints import MAX_ONE_THREAD_PARAMETERS, resolve_s
 from wanderlust.policies.local.device import one_thread, resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
-from wanderlust.runner.control import serve_control
+from wanderlust.runner.control import serve_control, wait_if_paused
 from wanderlust.runner.engine import run_blocking, suspended_loop
-from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run_folder import (
     CHECKPOINTS_FOLDER,

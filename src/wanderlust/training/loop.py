@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError
-from wanderlust.runner.pause import wait_if_paused
+from wanderlust.runner.control import wait_if_paused
 from wanderlust.runner.progress import Logger
 from wanderlust.training import losses
 from wanderlust.training.advantages import assign_batch_advantages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from wanderlust.cli.new_package import write_package
+from wanderlust.cli.authoring import write_package
 from wanderlust.cli.options import JsonFlag
 from wanderlust.store.run_folder import shell_command
 
