@@ -41,7 +41,7 @@ def test_mlflow_goes_on_with_its_run(tmp_path, monkeypatch):
     (run,) = client.search_runs([client.get_experiment_by_name("wanderlust").experiment_id])
     assert run.data.params["env"] == "kuhn"
     assert run.info.status == "FINISHED"
-    assert {m.step for m in client.get_metric_history(run.info.run_id, "reinforce/reward")} == set(range(1, 7))
+    assert {m.step for m in client.get_metric_history(run.info.run_id, "rl/reward")} == set(range(1, 7))
 
 
 def test_wandb_without_an_account_writes_to_the_folder(tmp_path, monkeypatch):
@@ -61,11 +61,11 @@ def test_trackio_goes_on_with_its_run(tmp_path, monkeypatch):
     assert steps == set(range(1, 7))
 
 
-def test_unknown_sinks_are_named():
+def test_unknown_loggers_are_named():
     with pytest.raises(UsageError, match=r"no logger 'prometheus'; there are mlflow, tensorboard"):
         check_logger_names(["prometheus"])
 
 
-def test_every_sink_is_an_extra():
+def test_every_logger_is_an_extra():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert set(LOGGERS) <= set(project["optional-dependencies"])
