@@ -14,7 +14,10 @@ SHARED := -n 2 --dist loadscope --no-loadscope-reorder
 PAGE := src/wanderlust/studio/page/index.html
 WEB_READY := web/node_modules/.ready
 
-.PHONY: help demo test proof test-all check bars peers dist changelog clean sandbox containers provers page browser docs
+# Environments that `make environments` tries; all of them where it is empty.
+ONLY ?=
+
+.PHONY: help demo test proof test-all check environments bars peers dist changelog clean sandbox containers provers page browser docs
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
@@ -22,6 +25,7 @@ help:
 	@echo "make proof   run the slow ones: further seeds, repeated kills, heavy pages; run again, it goes on where it stopped"
 	@echo "make test-all  both tiers of tests in one go"
 	@echo "make check   lint, format, types, import layers, size limits, tests that depend on the machine"
+	@echo "make environments  try each folder of environments/ by itself: wander check, its tests, wander hub publish; ONLY=NAME tries one"
 	@echo "make bars    measure the quick bars of the project afresh: half an hour; make proof measures the slow ones"
 	@echo "make docs    build the documentation into site/"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
@@ -55,6 +59,9 @@ check: $(DEVELOP)
 	$(BIN)/python -m pytest tests/test_limits.py tests/test_machine_assertions.py
 	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(WEB_READY) && cd web && npm run --silent check; \
 		else echo "npm is missing: web/ was not checked" >&2; fi
+
+environments: $(DEVELOP) sandbox
+	$(BIN)/python tests/environment_folders.py $(ONLY)
 
 bars: $(DEVELOP) sandbox page browser
 	$(BIN)/python -m benchmarks --quick

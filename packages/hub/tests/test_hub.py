@@ -88,6 +88,31 @@ def test_commands_say_what_was_published(place: Path, capsys: pytest.CaptureFixt
     assert run("hub", "search", "hub", "nothing-like-it") == 1
 
 
+def test_a_stored_card_is_taken_while_it_is_current(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("new", "sums") == 0
+    for name in ("first", "second", "third"):
+        create_hub(name, key=Path("owner"))
+    card = place / "card.json"
+    assert run("hub", "publish", "first", "sums", "--key", "owner", "--stored-only") == 2
+    with pytest.raises(UsageError, match=r"card\.json is not its current card"):
+        publish("sums", hub="first", key=Path("owner"), card=card, stored_only=True)
+    publish("sums", hub="first", key=Path("owner"), card=card)
+    stored = card.read_bytes()
+    mark = json.loads(stored) | {"tasks_played": 77}  # tells that the gate did not run
+    card.write_text(json.dumps(mark))
+    command = ("hub", "publish", "second", "sums", "--key", "owner", "--card", str(card), "--stored-only")
+    assert run(*command) == 0
+    assert Hub.open("second").info("sums").card["tasks_played"] == 77
+    mark["digests"]["tasks/eval"] = "0" * 16
+    card.write_text(json.dumps(mark))
+    with pytest.raises(UsageError, match=r"card\.json is not its current card"):
+        publish("sums", hub="third", key=Path("owner"), card=card, stored_only=True)
+    publish("sums", hub="third", key=Path("owner"), card=card)
+    made = json.loads(card.read_bytes())
+    assert {**made, "cost": None} == {**json.loads(stored), "cost": None}
+    assert Hub.open("third").info("sums").card == made
+
+
 @pytest.mark.parametrize("part", ["code.whl", "data.jsonl", "card.json", INDEX_FILE, LOG_FILE])
 def test_one_changed_byte_is_refused_everywhere(place: Path, part: str) -> None:
     file = place / "hub" / (part if part in (INDEX_FILE, LOG_FILE) else f"{VERSION}/{part}")

@@ -28,7 +28,6 @@ from wanderlust_hub.foreign import ForeignSource, foreign_source, hub_name, read
 from wanderlust_hub.index import Hub, version_folder
 from wanderlust_hub.package_draft import write_wheel
 from wanderlust_hub.publish import create_hub, publish
-from wanderlust_hub.ready_made import publish_ready_made, ready_made_names
 from wanderlust_hub.signing import fingerprint, public_key
 from wanderlust_hub.unpack import unpack_wheel
 from wanderlust_hub.wheel import read_wheel
@@ -277,25 +276,3 @@ def test_an_environment_of_a_package_needs_that_package_and_does_not_take_its_na
     assert (grids.name, grids.requires) == ("wanderlust-grids-environment", ("wanderlust-grids",))
     assert [*grids.files] == ["wanderlust_grids_environment.py"]
     assert (arc.name, arc.requires) == ("wanderlust-arc", ("wanderlust-grids[arc]",))
-
-
-def test_the_first_index_takes_current_cards_and_leaves_the_rest_out(place: Path) -> None:
-    for name in ("first", "second", "third"):
-        create_hub(name, key=Path("key"))
-    cards = place / "cards"
-    made = publish_ready_made("first", key=Path("key"), only=("calculator", "harbor"), cards=cards)
-    assert (made.published, made.checked) == (("calculator",), ("calculator",))
-    assert "needs settings" in made.left_out["harbor"]
-    again = publish_ready_made("second", key=Path("key"), only=("calculator",), cards=cards, stored_only=True)
-    assert (again.published, again.checked) == (("calculator",), ())
-    opened = Hub.open("second")
-    assert opened.verify().ok
-    details = opened.info("wanderlust-calculator")
-    assert details.card["ceilings"]["oracle"] == 1.0
-    stored = json.loads((cards / "calculator.json").read_text())
-    stored["digests"]["tasks/eval"] = "0" * 16
-    (cards / "calculator.json").write_text(json.dumps(stored))
-    late = publish_ready_made("third", key=Path("key"), only=("calculator",), cards=cards, stored_only=True)
-    assert "no current card" in late.left_out["calculator"]
-    assert {"calculator", "grids", "wordle"} <= {*ready_made_names()}
-    assert run("hub", "ready-made", "second", "calculator", "--key", "key", "--cards", str(cards)) == 0

@@ -25,7 +25,6 @@ from wanderlust_hub.index import MAX_FOUND, Hub, OnProgress
 from wanderlust_hub.page import ranking_cells, write_pages
 from wanderlust_hub.publish import allow, create_hub, publish, revoke, yank
 from wanderlust_hub.rank import rank
-from wanderlust_hub.ready_made import publish_ready_made
 
 MAX_REPORTED = 20
 HubPlace = Annotated[str, Parameter(name="HUB", help="Folder of the hub; to read one, also its web address.")]
@@ -41,8 +40,8 @@ Yes = Annotated[bool, Parameter(help="Give what the package asks for without a q
 Dependencies = Annotated[bool, Parameter(help="Let pip fetch, as wheels alone, what the package needs and is missing.")]
 Unsandboxed = Annotated[bool, Parameter(help="Let it run without a sandbox where there is none, with a warning.")]
 ExportForm = Annotated[Form, Parameter(help="A package for PyPI, or the source of an image for OpenEnv.")]
-Cards = Annotated[Path | None, Parameter(help="Folder of stored cards; those that are not current are made anew.")]
-StoredOnly = Annotated[bool, Parameter(help="Leave out environments without a current card.")]
+StoredCard = Annotated[Path | None, Parameter(help="File of a stored card; one that is not current is written anew.")]
+StoredOnly = Annotated[bool, Parameter(help="Refuse a package whose stored card is not current.")]
 PagesFolder = Annotated[Path | None, Parameter(help="Folder of the pages. Default: that of the hub.")]
 
 hub = nested(
@@ -88,10 +87,19 @@ def init_command(place: HubPlace, /, *, key: SigningKey, title: Title = "", json
 
 
 @hub.command(name="publish")
-def publish_command(place: HubPlace, package: str, /, *, key: SigningKey, json: JsonFlag = False) -> None:
+def publish_command(
+    place: HubPlace,
+    package: str,
+    /,
+    *,
+    key: SigningKey,
+    card: StoredCard = None,
+    stored_only: StoredOnly = False,
+    json: JsonFlag = False,
+) -> None:
     """Build a package, check it, sign it and add it.
 
-    Runs the gate of wander check.
+    Runs the gate of wander check, unless a stored card is current.
 
     Parameters
     ----------
@@ -99,7 +107,11 @@ def publish_command(place: HubPlace, package: str, /, *, key: SigningKey, json: 
         A package's folder, a wheel, or an environment from elsewhere.
     """
     with _hub_work() as report:
-        entry = publish(package, hub=place, key=key.expanduser(), on_progress=report)
+        if stored_only and card is None:
+            raise UsageError("--stored-only needs --card, the file of the stored card")
+        entry = publish(
+            package, hub=place, key=key.expanduser(), card=card, stored_only=stored_only, on_progress=report
+        )
     line = f"{entry.name} {entry.version} is published in {place}; probe: {entry.verdict}"
     show_result(asdict(entry), line, json=json)
 
@@ -345,26 +357,6 @@ def export_command(environment: str, folder: str, /, *, form: ExportForm = "pack
         files = export(environment, folder, form=form)
     line = f"{folder} has {len(files)} files of {environment} as {form}; nothing is built or uploaded"
     show_result({"folder": folder, "form": form, "files": [str(one) for one in files]}, line, json=json)
-
-
-@hub.command
-def ready_made(
-    place: HubPlace,
-    /,
-    *names: str,
-    key: SigningKey,
-    cards: Cards = None,
-    stored_only: StoredOnly = False,
-    json: JsonFlag = False,
-) -> None:
-    """Publish the ready-made environments: all, or those that are named."""
-    with _hub_work() as report:
-        made = publish_ready_made(
-            place, key=key.expanduser(), only=names, cards=cards, stored_only=stored_only, on_progress=report
-        )
-    lines = [f"{name} is left out: {why}" for name, why in made.left_out.items()]
-    lines.append(f"{len(made.published):,} ready-made environments are published in {place}")
-    show_result({"hub": place, **asdict(made)}, *lines, json=json)
 
 
 @hub.command

@@ -81,6 +81,8 @@ def publish(
     *,
     hub: str | Path,
     key: Path,
+    card: Path | None = None,
+    stored_only: bool = False,
     admission: Admission | None = None,
     on_progress: OnProgress = lambda what, number, of: None,
 ) -> HubEntry:
@@ -91,6 +93,9 @@ def publish(
             elsewhere as in `gymnasium:Taxi-v4` (`wanderlust_hub.foreign`): its code is run isolated.
         hub: Folder of the hub.
         key: Private SSH key, or its `.pub` file where an agent has the key.
+        card: File of a stored card. The gate does not run where it is current: the environment's own file, its tasks,
+            rubric, settings and limits have not changed. Any other is written anew.
+        stored_only: Refuse a package whose stored card is not current: the time is then bounded.
         admission: Gives card and tasks of a package in the place of the gate, which then does not run.
         on_progress: Called with what the gate does, its number, and the number of all steps.
 
@@ -102,14 +107,17 @@ def publish(
     by = fingerprint(public_key(key))
     with TemporaryDirectory(prefix="wander-publish-") as scratch:
         wheel = write_foreign(str(package), Path(scratch))
+        if card is not None and wheel is not None:
+            raise UsageError(f"{package} is from elsewhere: a stored card is of a package")
         built = read_wheel(wheel or build_wheel(Path(package), Path(scratch)))
         check_name(built.name)
         check_version(built.version)
         draft = entry_of(built, code=b"", data=b"", card=b"{}")
         _rehearse(opened, Record(number=0, previous="", action="publish", by=by, entry=draft))
-        gate = admission or partial(admit_wrapped if wheel else admit, on_progress=on_progress)
-        card, data = gate(built, Path(scratch))
-        parts = {"code": built.wheel.read_bytes(), "data": data, "card": card}
+        own_gate = partial(admit, card=card, stored_only=stored_only, on_progress=on_progress)
+        gate = admission or (partial(admit_wrapped, on_progress=on_progress) if wheel else own_gate)
+        report, data = gate(built, Path(scratch))
+        parts = {"code": built.wheel.read_bytes(), "data": data, "card": report}
     for part, body in parts.items():
         if len(body) > MAX_PART_BYTES:
             raise UsageError(f"the {part} of {built.name} has {len(body):,} bytes; a hub takes {MAX_PART_BYTES:,}")
