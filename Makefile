@@ -60,7 +60,7 @@ check: $(DEVELOP)
 	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(WEB_READY) && cd web && npm run --silent check; \
 		else echo "npm is missing: web/ was not checked" >&2; fi
 
-environments: $(DEVELOP) sandbox
+environments: $(DEVELOP) sandbox provers
 	$(BIN)/python tests/environment_folders.py $(ONLY)
 
 bars: $(DEVELOP) sandbox page browser

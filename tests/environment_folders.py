@@ -73,6 +73,8 @@ def try_folder(folder: Path, python: Path, wheels: dict[str, Path], place: Path)
     install(python, [wheels["core"], *(wheels[name] for name in ours)])
     faults = list[str]()
     for name in project["entry-points"]["wanderlust.environments"]:
+        if name == folder.name and (folder / CARD).is_file():
+            continue  # the gate is that of `wander hub publish`, which sees whether it has to run again
         said = run(python, "wanderlust.cli.main", "check", name, cwd=place)
         if said.returncode and NEEDS not in said.stderr:
             faults.append(f"wander check {name}: {last_line(said)}")

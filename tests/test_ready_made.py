@@ -35,7 +35,7 @@ except UsageError as error:
 
 NEED_SETTINGS = {
     *("arc", "are", "budget", "gaia2", "graded", "harbor", "instructed", "learned-reward"),
-    *("own-mail", "proofs", "repository"),
+    *("own-mail", "proofs"),
 }
 NAMES = sorted(installed_environments().keys() - NEED_SETTINGS)
 """The others need files, or another environment."""

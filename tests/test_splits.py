@@ -23,7 +23,6 @@ WITHOUT = {
     "harbor": "a folder of tasks",
     "learned-reward": "another environment's tasks",
     "own-mail": "somebody's mail; test_inbox_own_questions.py compares its threads",
-    "repository": "a folder of tasks, whose splits test_repository.py compares",
 }
 """Environments that are not compared, and why."""
 

@@ -41,6 +41,8 @@ from wanderlust_repository.task_file import (
 )
 from wanderlust_repository.verdict import Verdict, collect_changes, judge_modules, judge_seconds
 
+EXAMPLE = Path(__file__).parent / "example"
+"""Tasks of a small package, mined as any."""
 EVAL_SHARE = 5
 """Every fifth package, or function where there is one package alone, is of the split `eval`."""
 IDLE_BASE_SECONDS = 20.0
@@ -184,7 +186,8 @@ class PristinePackages:
                 self._closing[label] = asyncio.create_task(self._close_later(label))
 
     async def _open(self, package: SourcePackage, record: PackageRecord) -> SuiteBase:
-        site = await asyncio.to_thread(load_site, package, record.requirements, self.folder / SITES_FOLDER)
+        sites = None if self.folder == EXAMPLE else self.folder / SITES_FOLDER
+        site = await asyncio.to_thread(load_site, package, record.requirements, sites)
         return await open_base(package, site, **self._options)
 
     async def _close_later(self, label: str) -> None:
@@ -208,9 +211,9 @@ class Repository(ToolEnvironment):
     prefixes = False
 
     def __init__(
-        self, folder: str, *, show_tests: bool = True, branches: bool = False, agent: BoxedAgent | None = None
+        self, folder: str = "", *, show_tests: bool = True, branches: bool = False, agent: BoxedAgent | None = None
     ):
-        """`folder` is what `wander tasks mine --out` has made.
+        """`folder` is what `wander tasks mine --out` has made; by default 49 tasks of a small package, `timespan`.
 
         Without `show_tests` the test files that the task's failing tests are in are not in the agent's folder. With
         `branches` there are the tools of `BranchTools` as well, and what was tried stands in the state as `branches`;
@@ -220,7 +223,7 @@ class Repository(ToolEnvironment):
         if branches and agent is not None:
             raise UsageError("branches are tools, and an agent of its own has none of them: give one of the two")
         super().__init__()
-        self.folder, self.show_tests, self.branches, self.agent = Path(folder), show_tests, branches, agent
+        self.folder, self.show_tests, self.branches, self.agent = Path(folder or EXAMPLE), show_tests, branches, agent
         self._by_id = {task.id: task for task in load_repository_tasks(self.folder)}
         self._records: dict[str, PackageRecord] = {}
         self._packages: dict[str, SourcePackage] = {}

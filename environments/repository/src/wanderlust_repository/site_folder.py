@@ -60,14 +60,20 @@ def _names(requirement: str, name: str) -> bool:
 
 
 def load_site(
-    package: SourcePackage, requirements: Sequence[str], folder: Path, *, installed: bool = False
+    package: SourcePackage, requirements: Sequence[str], folder: Path | None, *, installed: bool = False
 ) -> dict[str, bytes]:
     """The files of the site folder: from the archive in `folder`, or installed by pip and kept there.
 
     Only wheels are installed, so that nothing of them runs here. The package itself is left out; its metadata is added.
-    With `installed` the libraries are copied from this Python's own, without a network.
+    With `installed` the libraries are copied from this Python's own, without a network. Without a folder nothing is
+    kept, and pip is asked only for what this Python does not have.
     Raises NotMineable where pip finds no wheels, or a library is not installed.
     """
+    if folder is None:
+        try:
+            return add_metadata(package, _copy_installed(requirements))
+        except NotMineable:
+            return add_metadata(package, install_requirements(requirements))
     archive = folder / f"{site_key(requirements)}.tar"
     if not archive.exists():
         data = as_archive(_copy_installed(requirements) if installed else install_requirements(requirements))
