@@ -19,8 +19,8 @@ FOLDER, SECTION = "environments", "Environments"
 CARDS = sorted(ROOT.glob(f"{FOLDER}/*/README.md"))
 HEAD = """# Environments
 
-`wander list` shows every environment that is installed here. A page for each family says what the agent does, how it is rewarded, what
-was measured, and what is weak in it. `pip install 'wanderlust[environments]'` brings all families.
+`wander list` shows every environment that is installed here. A page for each family says what the agent does, how it
+is rewarded, what was measured, and what is weak in it. `pip install 'wanderlust[environments]'` brings all families.
 
 ## Come with the core
 

@@ -14,7 +14,7 @@ from studios import served
 from wanderlust.cli.main import main
 from wanderlust.store import queries, scores
 from wanderlust.store.filters import FilterError, field_text
-from wanderlust.store.queries import RowOrder, Table, parse_row_filter, query_ids
+from wanderlust.store.queries import RowOrder, RowTable, parse_row_filter, query_ids
 from wanderlust.store.run import load_run
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, user
@@ -167,7 +167,7 @@ def test_pages_of_a_sorted_table_keep_the_filter(tmp_path: Path, monkeypatch: py
         rollouts = [played(n, Score(reward=n * 7 % 100 / 100, parts={"odd": n % 2})) for n in range(3000)]
         store.add([Group(task=Task(id="t"), rollouts=rollouts)], stage="eval", step=0)
         where, order = parse_row_filter("parts.odd == 1", scores=store.score_names()), RowOrder.of("-reward")
-        table = Table(reader=store, where=where, order=order, total=1500)
+        table = RowTable(reader=store, where=where, order=order, total=1500)
         with ThreadPoolExecutor(1) as executor:
             stretch = table.around(700, 50, executor)
         assert len(stretch.ids) < 1500

@@ -40,7 +40,7 @@ def test_every_page_is_the_one_that_sorting_gives(
     where, by = parse_row_filter(words), RowOrder.of(order)
     with RunReader(run) as reader, ThreadPoolExecutor(1) as beside:
         whole, total = list(query_ids(reader, where, by)), count_rows(reader, where)
-        table = queries.Table(reader=reader, where=where, order=by, total=total)
+        table = queries.RowTable(reader=reader, where=where, order=by, total=total)
         short = 0
         for offset in (0, 1, 700, total // 2, total - 1300, total - 5, total, total + 10):
             found = table.around(offset, 20, beside)

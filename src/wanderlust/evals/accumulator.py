@@ -17,7 +17,7 @@ from wanderlust.policies.base import TokenPrices
 from wanderlust.runner.engine import RolloutSettings
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.runner.watchdog import describe_waiting, watch_event_loop
-from wanderlust.store.records import count_tokens, count_usage
+from wanderlust.store.records import count_tokens, sum_usage
 from wanderlust.types import Group, Rollout, Score, Status
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -123,8 +123,8 @@ class ReportAccumulator:
         totals["turns"] += len(turns)
         totals["tokens_in"] += read
         totals["tokens_out"] += written
-        totals["tokens_cached"] += count_usage(turns, "cached_tokens")
-        totals["tokens_reasoning"] += count_usage(turns, "reasoning_tokens")
+        totals["tokens_cached"] += sum_usage(turns, "cached_tokens")
+        totals["tokens_reasoning"] += sum_usage(turns, "reasoning_tokens")
         scored = [(seat, seat.score) for seat in rollout.trajectories if seat.score is not None]
         totals["scored"] += bool(scored)
         for seat, score in scored:

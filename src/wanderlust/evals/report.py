@@ -12,7 +12,7 @@ from wanderlust.errors import one_line
 from wanderlust.evals.statistics import Estimate, share_estimate
 from wanderlust.policies.base import TokenPrices
 from wanderlust.runner.terminal import Console, Table
-from wanderlust.store.records import count_tokens, count_usage
+from wanderlust.store.records import count_tokens, sum_usage
 from wanderlust.types import Rollout, Status
 
 
@@ -289,7 +289,7 @@ def _spent(rollout: Rollout, measure: str, prices: TokenPrices | None) -> float 
     prompt, completion = count_tokens(turns)
     if measure == "tokens":
         return float(prompt + completion)
-    return None if prices is None else prices.cost(prompt, completion, count_usage(turns, "cached_tokens"))
+    return None if prices is None else prices.cost(prompt, completion, sum_usage(turns, "cached_tokens"))
 
 
 def budget_grid(outcomes: Sequence[BudgetOutcome], points: int = CURVE_POINTS) -> list[float]:

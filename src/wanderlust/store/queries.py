@@ -193,7 +193,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class RowTable:
     """A filtered and sorted table of about `total` rows."""
 
     reader: RunReader
@@ -297,7 +297,7 @@ class SortedPages:
             if near:
                 return cached.total, query_page(reader, where, order, offset=offset, limit=limit)
             if cached.window is None or not cached.window.has(offset, limit):
-                table = Table(reader=reader, where=where, order=order, total=cached.total)
+                table = RowTable(reader=reader, where=where, order=order, total=cached.total)
                 cached.window, cached.since = table.around(offset, limit, executor), time.monotonic()
             rows_found = cached.window.page(offset, limit)
         return cached.total, rows_by_id(reader, rows_found)

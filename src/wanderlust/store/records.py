@@ -171,7 +171,7 @@ def count_tokens(turns: Sequence[Turn]) -> tuple[int, int]:
     return read, written
 
 
-def count_usage(turns: Sequence[Turn], name: str) -> int:
+def sum_usage(turns: Sequence[Turn], name: str) -> int:
     """Sum of a count that only some policies report, such as `cached_tokens` and `reasoning_tokens`."""
     return sum(turn.usage.get(name, 0) for turn in turns)
 

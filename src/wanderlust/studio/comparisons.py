@@ -27,7 +27,7 @@ MAX_TASK_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class ScoredSample:
     """One scored rollout of a task."""
 
     id: int
@@ -49,7 +49,7 @@ class ComparedRollouts:
 class RunSamples:
     """The scored samples of one run, by task."""
 
-    tasks: dict[str, list[Sample]] = field(default_factory=dict)
+    tasks: dict[str, list[ScoredSample]] = field(default_factory=dict)
     about: str = ""
 
     def rewards(self) -> dict[str, list[float]]:
@@ -106,7 +106,7 @@ def _scored_samples(catalogue: RunIndex, key: str) -> RunSamples:
             "use `wander compare`"
         )
     for id, task, reward in found:
-        out.tasks.setdefault(task, []).append(Sample(id=id, reward=reward))
+        out.tasks.setdefault(task, []).append(ScoredSample(id=id, reward=reward))
     return out
 
 
@@ -122,7 +122,7 @@ def _task_samples(catalogue: RunIndex, key: str, task: str) -> list[dict[str, An
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def widest_pair(first: list[Sample], second: list[Sample]) -> tuple[Sample, Sample]:
+def widest_pair(first: list[ScoredSample], second: list[ScoredSample]) -> tuple[ScoredSample, ScoredSample]:
     """The pair of samples that shows the difference of two means best: the ends that lie that way.
 
     Of equal means, the pair that differs most, and the first of each where no two samples differ.
@@ -135,7 +135,7 @@ def widest_pair(first: list[Sample], second: list[Sample]) -> tuple[Sample, Samp
     return rises if difference > 0 else falls
 
 
-def _end(end: Callable[..., Sample], samples: list[Sample]) -> Sample:
+def _end(end: Callable[..., ScoredSample], samples: list[ScoredSample]) -> ScoredSample:
     return end(samples, key=lambda sample: sample.reward)
 
 

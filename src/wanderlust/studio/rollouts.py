@@ -314,7 +314,7 @@ def get_tokens(request: Request) -> Response:
     seat, turn = query_number(request, "seat", 0), query_number(request, "turn", 0)
     requested_turn(played, seat, turn)
     folder = requested_run(request).folder
-    return json_response(token_records(played.trajectories[seat], turn, tokenizer_of(folder, settings_of(folder))))
+    return json_response(token_records(played.trajectories[seat], turn, tokenizer_file(folder, settings_of(folder))))
 
 
 def token_records(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> dict[str, Any]:
@@ -389,7 +389,7 @@ def _text(tokenizer: Any, ids: Sequence[int]) -> str | None:
     return str(tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
-def tokenizer_of(folder: Path, settings: Mapping[str, Any]) -> Path | None:
+def tokenizer_file(folder: Path, settings: Mapping[str, Any]) -> Path | None:
     """The tokenizer of the run's checkpoints, or of those of its policy."""
     policy = settings.get("policy")
     places = [folder, *([Path(policy)] if isinstance(policy, str) and policy else [])]

@@ -23,7 +23,7 @@ from wanderlust.studio.application import ENCODINGS, NOT_BUILT_MESSAGE, is_built
 from wanderlust.studio.auth import CONTENT_SECURITY_POLICY
 from wanderlust.studio.requests import encode_json
 from wanderlust.studio.results import evaluation_result
-from wanderlust.studio.rollouts import TOKENIZER_FILE, answer_and_target, token_records, tokenizer_of
+from wanderlust.studio.rollouts import TOKENIZER_FILE, answer_and_target, token_records, tokenizer_file
 from wanderlust.studio.rollouts import rollout_record as whole
 from wanderlust.studio.run_index import (
     RunIndex,
@@ -164,7 +164,7 @@ def _answers_and_targets(store: RunReader) -> Iterator[tuple[str | None, str | N
 def _rollouts(store: RunReader, place: RunLocation, folder: Path, *, viewers: Sequence[Viewer]) -> Iterator[str]:
     """Write one file per rollout; yields the error of each record, or an empty text."""
     settings = settings_of(place.folder, EVALUATION_RECIPE)
-    tokenizer = tokenizer_of(place.folder, settings_of(place.folder))
+    tokenizer = tokenizer_file(place.folder, settings_of(place.folder))
     folder.mkdir(parents=True)
     for some in store.iter_select("select id, env from rollouts order by id"):
         for id, env in some:
