@@ -30,8 +30,9 @@ LEAVES = {
     "grids": (),
     "inbox": (),
     "repository": (),
+    "coding": (),
     "others": (
-        *("environments/coding.py", "environments/connections.py", "environments/flawed_rewards.py"),
+        *("environments/connections.py", "environments/flawed_rewards.py"),
         *("environments/multi_agent.py", "environments/reasoning.py", "environments/writing.py"),
     ),
 }

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.environments.coding import CodeEnvironment, CodeTask, HumanEval, isolated_sandbox
 from wanderlust.errors import SandboxFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
@@ -15,6 +14,7 @@ from wanderlust.testing import check_environment
 from wanderlust.tools.sandbox import SandboxBounds, bubblewrap
 from wanderlust.tools.sandbox.bubblewrap import answer_folders
 from wanderlust.types import Status
+from wanderlust_coding.environment import CodeEnvironment, CodeTask, HumanEval, isolated_sandbox
 
 DOUBLE = CodeTask(
     id="double",
