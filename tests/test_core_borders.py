@@ -31,9 +31,11 @@ LEAVES = {
     "inbox": (),
     "repository": (),
     "coding": (),
+    "writing": (),
+    "multi_agent": (),
     "others": (
         *("environments/connections.py", "environments/flawed_rewards.py"),
-        *("environments/multi_agent.py", "environments/reasoning.py", "environments/writing.py"),
+        *("environments/reasoning.py",),
     ),
 }
 """What becomes a package beside the core, as patterns below src/wanderlust; everything else is the core."""

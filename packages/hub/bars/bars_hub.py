@@ -36,7 +36,7 @@ from wanderlust.policies.resolve import players_of
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import play_groups
 from wanderlust.store.records import pack
-from wanderlust.tasks.registry import make_environment
+from wanderlust.tasks.registry import installed_environments, make_environment
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Group, Rollout, Status
 from wanderlust_hub.add import add
@@ -51,17 +51,8 @@ from wanderlust_hub.signing import INDEX, fingerprint, public_key, sign
 
 ROOT = Path(__file__).parent.parent
 TIMES, MANY = 100, 10_000
-SAME = (
-    "calculator:Calculator",
-    "wordle:Wordle",
-    "connections:Connections",
-    "document_search:Search",
-    "flawed_rewards:Titles",
-    "tool_call:ToolCallEnvironment",
-    "multi_agent:UserSimulator",
-    "tictactoe:TicTacToe",
-)
-"""Ready-made environments that are played in both ways, below `wanderlust.environments`."""
+SAME = ("calculator", "wordle", "connections", "search", "titles", "tool-call", "user-simulator", "tictactoe")
+"""Ready-made environments that are played in both ways."""
 TASKS, SAMPLES, TURNS, EPISODES = 12, 4, 20, 200
 ATTACK_SECONDS = 4.0
 TALK = """\
@@ -292,9 +283,9 @@ def controls_through(places: Places, folder: Path) -> tuple[int, int]:
     return got, wanted
 
 
-def play_both(target: str) -> tuple[list[Group], list[Group]]:
+def play_both(name: str) -> tuple[list[Group], list[Group]]:
     """The groups of an environment in this process, and of the same one isolated: a random player and the oracle."""
-    played = list[list[Group]]()
+    played, target = list[list[Group]](), installed_environments()[name]
     isolated = IsolatedEnvironment(source(ROOT / "none", target))
     try:
         for env in (make_environment(target), isolated):
@@ -436,7 +427,7 @@ def _code_bars(place: Path) -> Iterator[Bar]:
 def _isolation_bars(place: Path) -> Iterator[Bar]:
     counts, total = dict[str, int](), 0
     for name in SAME:
-        here, there = play_both(f"wanderlust.environments.{name}")
+        here, there = play_both(name)
         total += sum(len(group.rollouts) for group in here)
         counts[name] = differing(here, there)
     note = f"{total:,} rollouts of {len(SAME)} environments, oracle and random"

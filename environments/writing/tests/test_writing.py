@@ -5,7 +5,12 @@ import json
 
 import pytest
 
-from wanderlust.environments.writing import (
+from wanderlust.errors import UsageError
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.judge import Judge
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.testing import check_environment
+from wanderlust_writing.environment import (
     HELD_OUT_SUBJECTS,
     STYLE,
     SUBJECTS,
@@ -14,11 +19,6 @@ from wanderlust.environments.writing import (
     Writing,
     different,
 )
-from wanderlust.errors import UsageError
-from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.judge import Judge
-from wanderlust.runner.engine import rollout, rollouts
-from wanderlust.testing import check_environment
 
 ONE = TextConstraints(sentences=2, wanted=("stone", "wind"), unwanted="very")
 GOOD = "The wind was cold that night. A stone fell into the dark water!"
