@@ -31,6 +31,7 @@ LEAVES = {
     "inbox": (),
     "repository": (),
     "coding": (),
+    "budget": (),
     "writing": (),
     "multi_agent": (),
     "others": (

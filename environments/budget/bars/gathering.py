@@ -10,6 +10,7 @@ from itertools import count
 from random import Random
 
 from benchmarks.lessons import LETTERS
+
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric

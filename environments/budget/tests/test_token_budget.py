@@ -11,7 +11,6 @@ import pytest
 from toys import Twice
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode, Limits, SingleTurnEnvironment
-from wanderlust.environments.token_budget import EFFORT_PRICES, HELD_OUT_EVERY, TOLD_LINES, TokenBudget, tell
 from wanderlust.errors import UsageError
 from wanderlust.policies.resolve import make_player
 from wanderlust.policies.scripted import Scripted
@@ -24,8 +23,9 @@ from wanderlust.tasks.mixture import Mixture
 from wanderlust.tasks.registry import load_environment
 from wanderlust.testing import check_environment
 from wanderlust.types import Completion, Message, Score, Status, Task, assistant, system, user
+from wanderlust_budget.token_budget import EFFORT_PRICES, HELD_OUT_EVERY, TOLD_LINES, TokenBudget, tell
 
-TARGET = "wanderlust.environments.token_budget:TokenBudget"
+TARGET = "wanderlust_budget.token_budget:TokenBudget"
 QUESTIONS = [Task(id=f"sum-{n}", prompt=(system("Add."), user(f"{n} + 1 = ?")), answer=str(n + 1)) for n in range(60)]
 
 

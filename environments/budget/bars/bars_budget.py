@@ -16,18 +16,19 @@ from statistics import fmean
 
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, learnt, sampled, walls
-from benchmarks.gathering import Gathering
-from wanderlust.environments.token_budget import EFFORT_KEY, TokenBudget
+
+from gathering import Gathering
 from wanderlust.evals.splits import without_shared
 from wanderlust.evals.statistics import difference_over_seeds
 from wanderlust.rubrics.lengths import TASK_REWARD
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.config import TrainConfig
 from wanderlust.types import Rollout, Task
+from wanderlust_budget.token_budget import EFFORT_KEY, TokenBudget
 
 SUMS = "env=reasoning-gym,dataset=chain_sum,size=4000,min_terms=2,max_terms=2,min_digits=2,max_digits=2"
 BUDGETS = TrainConfig(
-    env=f"wanderlust.environments.token_budget:TokenBudget,{SUMS},kind=exact,min_tokens=24,max_tokens=80",
+    env=f"wanderlust_budget.token_budget:TokenBudget,{SUMS},kind=exact,min_tokens=24,max_tokens=80",
     policy="fresh",
     sft_episodes=3000,
     sft_steps=700,
@@ -45,8 +46,7 @@ BUDGETS = TrainConfig(
 )
 EFFORT = replace(
     BUDGETS,
-    env="wanderlust.environments.token_budget:TokenBudget,env=benchmarks.gathering:Gathering,kind=effort,min_tokens=1,"
-    "max_tokens=16",
+    env="wanderlust_budget.token_budget:TokenBudget,env=gathering:Gathering,kind=effort,min_tokens=1,max_tokens=16",
     sft_episodes=1500,
     sft_steps=300,
     fresh_width=48,
