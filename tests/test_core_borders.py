@@ -20,8 +20,6 @@ LEAVES = {
         *("recipes/*", "evals/prompt_evolution.py"),
         *(
             "cli/demo_command.py",
-            "cli/lab.py",
-            "cli/lab_entry.py",
             "cli/optimize_command.py",
             "cli/reasoner_command.py",
         ),
@@ -34,10 +32,8 @@ LEAVES = {
     "budget": (),
     "writing": (),
     "multi_agent": (),
-    "others": (
-        *("environments/connections.py", "environments/flawed_rewards.py"),
-        *("environments/reasoning.py",),
-    ),
+    "connections": (),
+    "reasoning": ("environments/reasoning.py",),
 }
 """What becomes a package beside the core, as patterns below src/wanderlust; everything else is the core."""
 

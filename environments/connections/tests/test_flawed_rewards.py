@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 
 from wanderlust.cli.main import main
-from wanderlust.environments import flawed_rewards
-from wanderlust.environments.flawed_rewards import GROUP_BY_WORD, TITLE_REQUEST, BriefConnections, Titles
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.recipes import reward_hacking
 from wanderlust.runner.engine import rollout
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
 from wanderlust.testing import check_environment
 from wanderlust.types import Task
+from wanderlust_connections import flawed_rewards, reward_hacking
+from wanderlust_connections.flawed_rewards import GROUP_BY_WORD, TITLE_REQUEST, BriefConnections, Titles
 
 ENVIRONMENTS = (BriefConnections, Titles)
 

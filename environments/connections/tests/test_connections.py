@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from wanderlust.environments.connections import MAX_MISTAKES, WORD_GROUPS, Connections, make_puzzle, parse_group
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
 from wanderlust.types import Status
+from wanderlust_connections.connections import MAX_MISTAKES, WORD_GROUPS, Connections, make_puzzle, parse_group
 
 ENV = Connections()
 TASK = ENV.tasks("eval")[0]

@@ -21,11 +21,11 @@ from random import Random
 from typing import TypeAlias
 
 from wanderlust.environment import SingleTurnEnvironment
-from wanderlust.environments.connections import unambiguous_words
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Reward, Rubric, gate, held_out
 from wanderlust.types import Message, Policy, Task, Trajectory, user
+from wanderlust_connections.connections import unambiguous_words
 
 HIDDEN_GROUPS, GROUP_SIZE = 2, 3
 """Hidden groups, and words of each."""

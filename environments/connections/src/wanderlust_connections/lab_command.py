@@ -41,7 +41,7 @@ def lab_command(
         Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core.
     """
     with needs_extra("train"):
-        from wanderlust.recipes.reward_hacking import (
+        from wanderlust_connections.reward_hacking import (
             HACKS,
             TABLE_HEADER,
             draw_lab_picture,

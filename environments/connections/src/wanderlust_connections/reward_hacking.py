@@ -61,14 +61,14 @@ _LAB = TrainConfig(
 )
 HACKS: Mapping[str, TrainConfig] = {
     "connections": _LAB.replace(
-        env="wanderlust.environments.flawed_rewards:BriefConnections",
+        env="wanderlust_connections.flawed_rewards:BriefConnections",
         sft_episodes=2000,
         sft_steps=300,
         lr=1e-3,
         max_tokens=28,
     ),
     "titles": _LAB.replace(
-        env="wanderlust.environments.flawed_rewards:Titles",
+        env="wanderlust_connections.flawed_rewards:Titles",
         sft_episodes=3000,
         sft_steps=250,
         lr=7e-4,
