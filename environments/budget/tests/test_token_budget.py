@@ -309,7 +309,7 @@ def test_only_the_line_itself_is_taken_away(text: str) -> None:
 
 
 def test_the_command_line_hands_settings_on(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("reasoning_gym")
+    pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
     target = f"{TARGET},env=reasoning-gym,dataset=chain_sum,size=4,kind=exact,min_tokens=24,max_tokens=80"
     env = load_environment(target)
     assert isinstance(env, TokenBudget)

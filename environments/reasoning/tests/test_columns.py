@@ -6,13 +6,13 @@ import re
 from random import Random
 
 import pytest
-from benchmarks.bars_arithmetic import unseen
 
-from wanderlust.environments import reasoning
-from wanderlust.environments.reasoning import pupil
-from wanderlust.recipes.presets import ARITHMETIC
+from bars_arithmetic import unseen
 from wanderlust.tasks.registry import load_environment
 from wanderlust.types import user
+from wanderlust_reasoning import environment
+from wanderlust_reasoning.environment import pupil
+from wanderlust_reasoning.presets import ARITHMETIC
 
 
 def share(rng: Random) -> float:
@@ -23,7 +23,7 @@ def share(rng: Random) -> float:
 
 
 def test_a_pupil_who_forgets_nothing_is_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning, "FORGET_PROBABILITY", 0.0)
+    monkeypatch.setattr(environment, "FORGET_PROBABILITY", 0.0)
     assert share(Random("columns")) == 1.0
 
 
@@ -44,7 +44,7 @@ def test_anything_else_leaves_him_silent() -> None:
 
 
 def test_unseen_sums_are_unseen() -> None:
-    pytest.importorskip("reasoning_gym")
+    pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
     asked = {task.prompt for task in load_environment(ARITHMETIC.env).tasks("train")}
     assert len(asked) > 4000
     assert not asked & {task.prompt for task in unseen()}

@@ -12,9 +12,10 @@ from statistics import fmean
 
 from benchmarks.bar import Bar
 from benchmarks.courses import gained, learnt, reward, sampled, told, walls
-from wanderlust.recipes.presets import ARITHMETIC
+
 from wanderlust.tasks.registry import load_environment
 from wanderlust.types import Task
+from wanderlust_reasoning.presets import ARITHMETIC
 
 QUESTIONS = 400
 

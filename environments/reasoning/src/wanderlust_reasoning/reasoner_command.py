@@ -15,7 +15,7 @@ from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.finetune_config import FinetuneConfig
 
 if TYPE_CHECKING:
-    from wanderlust.recipes.reasoner_config import ReasonerConfig
+    from wanderlust_reasoning.reasoner_config import ReasonerConfig
 
 PRESET = "reasoner"
 OF_THE_MODEL = ("lora", "fresh_")
@@ -28,9 +28,9 @@ def reasoner_command(
     """Run the recipe, or go on with it; `given` are the options of `wander train` that were named."""
     set_library_environment(one_thread=True)
     with needs_extra("reasoning"), needs_extra("train"):
-        from wanderlust.recipes.reasoner import train_reasoner
-        from wanderlust.recipes.reasoner_config import reasoner_folder
-        from wanderlust.recipes.reasoner_report import PAGE_FILE, PICTURE_FILE
+        from wanderlust_reasoning.reasoner import train_reasoner
+        from wanderlust_reasoning.reasoner_config import reasoner_folder
+        from wanderlust_reasoning.reasoner_report import PAGE_FILE, PICTURE_FILE
     config = reasoner_config(policy, given)
     folder = out or reasoner_folder(config)
     with stoppable(lambda: f"stopped; finished work is in {folder}; the same command goes on from there") as progress:
@@ -43,7 +43,7 @@ def reasoner_command(
 def reasoner_config(policy: str | None, given: Mapping[str, Any]) -> ReasonerConfig:
     """The recipe's configuration. Raises UsageError for options that it does not take."""
     with needs_extra("train"):
-        from wanderlust.recipes.reasoner_config import ReasonerConfig
+        from wanderlust_reasoning.reasoner_config import ReasonerConfig
     if wrong := [name for name in given if name.startswith("sft_") or name == "curriculum"]:
         option = wrong[0].replace("_", "-")
         raise UsageError(f"--preset {PRESET} has stages of its own for that: leave out --{option}")

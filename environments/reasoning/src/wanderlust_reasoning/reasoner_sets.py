@@ -12,11 +12,11 @@ from itertools import islice
 from random import Random
 
 from wanderlust._lazy import needs_extra
-from wanderlust.environments.reasoning import ReasoningGym, dataset_names
 from wanderlust.errors import UsageError
 from wanderlust.tasks.instructed import Instructed
 from wanderlust.tasks.mixture import ENVIRONMENT_KEY, Mixture
 from wanderlust.types import Rollout, RubricLike, Score, Task, Trajectory
+from wanderlust_reasoning.environment import ReasoningGym, dataset_names
 
 LEFT_OUT_DATASETS: Mapping[str, str] = {
     **dict.fromkeys(

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
 
-from wanderlust.environments import reasoning
-from wanderlust.environments.reasoning import ReasoningGym, parse_tagged_answer
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
+from wanderlust_reasoning import environment
+from wanderlust_reasoning.environment import ReasoningGym, parse_tagged_answer
 
 TRIED = [
     *(
@@ -63,12 +63,12 @@ def test_the_right_answer_scores_high_and_garbage_low(name):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a package of theirs leaves a file open
 def test_every_data_set_scores_its_own_answer():
     """All of them, one task each, without the episode around it."""
-    assert len(reasoning.dataset_names()) > 100
+    assert len(environment.dataset_names()) > 100
     low = []
-    for name in sorted({*reasoning.dataset_names()} - UNUSED):
-        data = reasoning.make_dataset(name, size=2, seed=1, config=())
+    for name in sorted({*environment.dataset_names()} - UNUSED):
+        data = environment.make_dataset(name, size=2, seed=1, config=())
         answer = data[0]["answer"]
-        if answer is not None and reasoning.score_answer(name, data, str(answer), entry=data[0]) < 0.99:
+        if answer is not None and environment.score_answer(name, data, str(answer), entry=data[0]) < 0.99:
             low.append(name)
     assert low == []
 
@@ -100,7 +100,7 @@ def test_it_keeps_its_promises():
     ],
 )
 def test_what_a_scorer_would_execute_does_not_reach_it(name, answer, kept):
-    assert reasoning.is_harmless(name, answer) is kept
+    assert environment.is_harmless(name, answer) is kept
 
 
 def test_the_last_tags_count():
@@ -140,7 +140,7 @@ def test_levels_of_a_curriculum_get_harder_and_wrong_ones_are_refused():
 
 @pytest.mark.parametrize("name", ["isomorphic_strings", "ransom_note"])
 def test_sets_that_draw_from_sets_of_letters_are_the_same_in_every_process(name):
-    lines = "from wanderlust.environments.reasoning import ReasoningGym\n"
+    lines = "from wanderlust_reasoning.environment import ReasoningGym\n"
     lines += f"print([(t.prompt[-1].content, t.answer) for t in ReasoningGym({name!r}, size=5).tasks()])"
     made = [
         subprocess.run(
@@ -154,7 +154,7 @@ def test_sets_that_draw_from_sets_of_letters_are_the_same_in_every_process(name)
 
 def test_a_question_is_made_once(monkeypatch):
     env = ReasoningGym("gcd", size=3, seed=41)
-    data = reasoning.make_dataset("gcd", size=3, seed=env._seed("eval"), config=())
+    data = environment.make_dataset("gcd", size=3, seed=env._seed("eval"), config=())
     made = []
     real = type(data).__getitem__
     monkeypatch.setattr(type(data), "__getitem__", lambda self, n: made.append((self, n)) or real(self, n))

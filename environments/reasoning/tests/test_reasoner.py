@@ -8,16 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
 
-from wanderlust.environments.reasoning import ReasoningGym, dataset_names, parse_tagged_answer
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.recipes.reasoner import train_reasoner
-from wanderlust.recipes.reasoner_config import ReasonerConfig
-from wanderlust.recipes.reasoner_figures import fault_of, right_answer
-from wanderlust.recipes.reasoner_report import EXAMS
-from wanderlust.recipes.reasoner_sets import (
+from wanderlust.runner.engine import rollout
+from wanderlust.runner.progress import NullLogger
+from wanderlust.store.run import load_run
+from wanderlust.types import Task, user
+from wanderlust_reasoning.environment import ReasoningGym, dataset_names, parse_tagged_answer
+from wanderlust_reasoning.reasoner import train_reasoner
+from wanderlust_reasoning.reasoner_config import ReasonerConfig
+from wanderlust_reasoning.reasoner_figures import fault_of, right_answer
+from wanderlust_reasoning.reasoner_report import EXAMS
+from wanderlust_reasoning.reasoner_sets import (
     LEFT_OUT_DATASETS,
     CandidateSet,
     QuestionMix,
@@ -25,10 +29,6 @@ from wanderlust.recipes.reasoner_sets import (
     halves,
     survey_sets,
 )
-from wanderlust.runner.engine import rollout
-from wanderlust.runner.progress import NullLogger
-from wanderlust.store.run import load_run
-from wanderlust.types import Task, user
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 NAMES = ("chain_sum", "gcd", "letter_counting", "syllogism", "aiw", "count_bits", "count_primes", "rush_hour")

@@ -19,12 +19,13 @@ from statistics import fmean
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS
+
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.statistics import Estimate, difference_over_seeds
-from wanderlust.recipes.reasoner import SETTINGS_FILE, train_reasoner
-from wanderlust.recipes.reasoner_config import ReasonerConfig
-from wanderlust.recipes.reasoner_report import AFTER_RL, AFTER_SFT, BASE, EXAMS, WORSE, ReasonerReport
 from wanderlust.store.run_folder import begin_with_settings
+from wanderlust_reasoning.reasoner import SETTINGS_FILE, train_reasoner
+from wanderlust_reasoning.reasoner_config import ReasonerConfig
+from wanderlust_reasoning.reasoner_report import AFTER_RL, AFTER_SFT, BASE, EXAMS, WORSE, ReasonerReport
 
 RUNS = Path("runs/benchmarks")
 CONFIG = ReasonerConfig(

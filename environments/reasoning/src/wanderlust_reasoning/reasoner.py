@@ -24,34 +24,6 @@ from wanderlust.errors import WanderlustError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.statistics import Estimate, estimate, paired_difference
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
-from wanderlust.recipes.reasoner_config import ReasonerConfig, reasoner_folder
-from wanderlust.recipes.reasoner_figures import (
-    answer_is_right,
-    by_set,
-    held_out_set,
-    monitored,
-    of_sets,
-    right_answer,
-    right_by_task,
-)
-from wanderlust.recipes.reasoner_report import (
-    EXAMS,
-    PAGE_FILE,
-    PICTURE_FILE,
-    REPORT_FILE,
-    ContinualRow,
-    ReasonerReport,
-    draw_reasoner,
-)
-from wanderlust.recipes.reasoner_sets import (
-    BRIEF_RULES,
-    THINKING_RULES,
-    CandidateSet,
-    QuestionMix,
-    draw_held_out,
-    halves,
-    survey_sets,
-)
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, FRESH_POLICY, begin_with_settings
@@ -62,6 +34,34 @@ from wanderlust.training.finetune import finetune
 from wanderlust.training.result import START_CHECKPOINT
 from wanderlust.training.train import TrainResult, train
 from wanderlust.types import Rollout, Task
+from wanderlust_reasoning.reasoner_config import ReasonerConfig, reasoner_folder
+from wanderlust_reasoning.reasoner_figures import (
+    answer_is_right,
+    by_set,
+    held_out_set,
+    monitored,
+    of_sets,
+    right_answer,
+    right_by_task,
+)
+from wanderlust_reasoning.reasoner_report import (
+    EXAMS,
+    PAGE_FILE,
+    PICTURE_FILE,
+    REPORT_FILE,
+    ContinualRow,
+    ReasonerReport,
+    draw_reasoner,
+)
+from wanderlust_reasoning.reasoner_sets import (
+    BRIEF_RULES,
+    THINKING_RULES,
+    CandidateSet,
+    QuestionMix,
+    draw_held_out,
+    halves,
+    survey_sets,
+)
 
 SETTINGS_FILE, SETS_FILE = "reasoner.json", "sets.json"
 

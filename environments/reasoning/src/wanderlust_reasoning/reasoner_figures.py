@@ -8,16 +8,16 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from wanderlust.environments.reasoning import parse_tagged_answer, pupil
 from wanderlust.errors import WanderlustError
 from wanderlust.evals.statistics import estimate, paired_difference
-from wanderlust.recipes.reasoner_report import AFTER_RL, AFTER_SFT, BASE, Exam, HeldOutSet, Monitored
-from wanderlust.recipes.reasoner_sets import CandidateSet
 from wanderlust.store.records import count_tokens
 from wanderlust.store.run import load_run
 from wanderlust.tasks.mixture import ENVIRONMENT_KEY
 from wanderlust.training.config import TrainConfig
 from wanderlust.types import Rollout, Task
+from wanderlust_reasoning.environment import parse_tagged_answer, pupil
+from wanderlust_reasoning.reasoner_report import AFTER_RL, AFTER_SFT, BASE, Exam, HeldOutSet, Monitored
+from wanderlust_reasoning.reasoner_sets import CandidateSet
 
 MONITORED_STEPS = 5
 """First and last steps of RL that are compared."""
