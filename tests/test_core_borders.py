@@ -16,13 +16,8 @@ LEAVES = {
     "worlds": (),
     "hub": (),
     "data": (),
-    "recipes": (
-        *("recipes/*", "evals/prompt_evolution.py"),
-        *(
-            "cli/demo_command.py",
-            "cli/optimize_command.py",
-        ),
-    ),
+    "recipes": ("recipes/*", "cli/demo_command.py"),
+    "optimize": (),
     "proofs": (),
     "grids": (),
     "inbox": (),
@@ -37,7 +32,7 @@ LEAVES = {
 """What becomes a package beside the core, as patterns below src/wanderlust; everything else is the core."""
 
 EXCEPTIONS = {
-    ("algorithms.py", "wanderlust.evals.prompt_evolution"): "public names, imported when they are first used",
+    ("algorithms.py", "wanderlust_optimize"): "three of the package's public names are offered under this name",
     ("data.py", "wanderlust_data"): "the package's public names are offered under this name",
     ("worlds.py", "wanderlust_worlds"): "the package's public names are offered under this name",
 }

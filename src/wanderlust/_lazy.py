@@ -136,11 +136,12 @@ def missing_package(error: ImportError) -> str:
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, str]
+    package: str, modules: Mapping[str, str], *, extras: Mapping[str, str] | None = None
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """`__all__`, `__getattr__` and `__dir__` of a module whose names are imported when they are first used.
 
-    `modules` has the names, separated by spaces, by the module that defines them, below the outermost package.
+    `modules` has the names, separated by spaces, by the module that defines them, below the outermost package. Another
+    distribution's package stands there by its own name; `extras` has the extra that brings it.
     """
     top = package.partition(".")[0]
     module_of = {name: module for module, names in modules.items() for name in names.split()}
@@ -148,7 +149,11 @@ def lazy_names(
     def get(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{top}.{module_of[name]}"), name)
+        module = module_of[name]
+        if extra := (extras or {}).get(module):
+            value = lazy_face(module, extra=extra)[0](name)
+        else:
+            value = getattr(import_module(f"{top}.{module}"), name)
         setattr(sys.modules[package], name, value)
         return value
 

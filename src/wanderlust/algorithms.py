@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 from wanderlust._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from wanderlust.evals.prompt_evolution import EvolutionConfig as EvolutionConfig
-    from wanderlust.evals.prompt_evolution import PromptEvolution as PromptEvolution
-    from wanderlust.evals.prompt_evolution import optimize_prompt as optimize_prompt
     from wanderlust.evals.self_revision import iterate_revisions as iterate_revisions
     from wanderlust.tasks.curriculum.exit import ExIt as ExIt
     from wanderlust.tasks.curriculum.exit import ExItOptions as ExItOptions
@@ -46,6 +43,9 @@ if TYPE_CHECKING:
     from wanderlust.training.trainers.tinker import TinkerService as TinkerService
     from wanderlust.training.trainers.tinker import TinkerTrainer as TinkerTrainer
     from wanderlust.training.trainers.tinker import connect_tinker as connect_tinker
+    from wanderlust_optimize import EvolutionConfig as EvolutionConfig
+    from wanderlust_optimize import PromptEvolution as PromptEvolution
+    from wanderlust_optimize import optimize_prompt as optimize_prompt
 
 _MODULES = {
     "training.algorithms.base": "Algorithm AlgorithmContext set_token_advantages scored_by_seat tokens_per_turn",
@@ -58,11 +58,11 @@ _MODULES = {
     "tasks.curriculum.exit": "ExIt ExItOptions",
     "training.config": "load_preset",
     "training.finetune": "finetune",
-    "evals.prompt_evolution": "EvolutionConfig PromptEvolution optimize_prompt",
     "evals.self_revision": "iterate_revisions",
+    "wanderlust_optimize": "EvolutionConfig PromptEvolution optimize_prompt",
     "training.trainers.fsdp": "ShardedConfig ShardedTrainer",
     "training.trainers.tinker": "TinkerService TinkerTrainer connect_tinker",
 }
 """The names of each module that are public here."""
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES, extras={"wanderlust_optimize": "gepa"})

@@ -17,8 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import gepa
-
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, printable, writing
 from wanderlust.evals.comparison import compare_rewards
@@ -32,10 +31,13 @@ from wanderlust.runner.terminal import Table
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE, RUNS_FOLDER, begin_with_settings
 from wanderlust.store.whole_files import write_whole
-from wanderlust.tasks.instructed import Instructed, instruction_of
+from wanderlust.tasks.instructed import Instructed
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Policy, Rollout, Status, Task, user
+
+with needs_extra("gepa"):
+    import gepa
 
 SETTINGS_FILE, REPORT_FILE, BEST_FILE = "optimize.json", "report.json", "best.txt"
 SYSTEM = "system"
@@ -201,7 +203,7 @@ def default_folder(env: str, config: EvolutionConfig) -> Path:
 
 
 def _common_instruction(tasks: Sequence[Task]) -> str:
-    texts = {instruction_of(task.prompt) for task in tasks}
+    texts = {next((message.content for message in task.prompt if message.role == "system"), "") for task in tasks}
     if len(texts) > 1:
         raise UsageError(f"the tasks have {len(texts)} different system texts: give one to begin with")
     (text,) = texts

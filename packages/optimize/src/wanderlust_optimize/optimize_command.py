@@ -82,7 +82,7 @@ def optimize_command(
         Rollouts at once.
     """
     with needs_extra("gepa"):
-        from wanderlust.evals.prompt_evolution import BEST_FILE, EvolutionConfig, default_folder, optimize_prompt
+        from wanderlust_optimize.prompt_evolution import BEST_FILE, EvolutionConfig, default_folder, optimize_prompt
     options = answer_options.policy_options(greedy=False)
     config = EvolutionConfig(**search_options.settings(), seed=answer_options.seed)
     folder = out or default_folder(env, config)

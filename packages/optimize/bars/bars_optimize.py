@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.bar import Bar
 from benchmarks.tickets import EVAL, Prompted, Tickets, smollm2
+
 from wanderlust.algorithms import EvolutionConfig, optimize_prompt
 from wanderlust.policies.base import SamplingOptions
 

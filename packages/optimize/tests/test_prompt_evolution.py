@@ -11,12 +11,11 @@ from wanderlust import Rubric, Scripted, SingleTurnEnvironment, Task, evaluate_s
 from wanderlust.algorithms import EvolutionConfig, optimize_prompt
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
-from wanderlust.evals.prompt_evolution import shown
 from wanderlust.store.run import load_run
-from wanderlust.tasks.instructed import Instructed, with_instruction
 from wanderlust.types import system
+from wanderlust_optimize.prompt_evolution import shown
 
-pytest.importorskip("gepa")
+pytest.importorskip("gepa", reason="not installed: pip install 'wanderlust[gepa]'")
 WORDS = {"sky": "blue", "coal": "black", "snow": "white"}
 FILE = '''
 from wanderlust import Rubric, SingleTurnEnvironment, Task, exact, system, user
@@ -103,20 +102,6 @@ def test_the_command_writes_a_text_that_eval_plays(colours, tmp_path, capsys):
         main(["eval", target, "--policy", "colours.py:player", "--json"])
     assert ended.value.code == 0
     assert json.loads(capsys.readouterr().out)["report"]["rewards"]["agent"]["value"] == 1
-
-
-def test_an_instructed_environment_is_the_environment_with_another_text(colours, tmp_path):
-    (tmp_path / "text.txt").write_text("Another text.\n")
-    env = load_environment("instructed,file=text.txt,env=colours.py:Colours")
-    task = env.tasks("eval")[0]
-    assert [message.content for message in task.prompt] == ["Another text.", "colour of sky number 0"]
-    assert with_instruction((user("x"),), "y") == (system("y"), user("x"))
-    assert env.rubric is env.env.rubric
-    for wrong in ("instructed,env=colours.py:Colours", "instructed,file=none.txt,env=colours.py:Colours"):
-        with pytest.raises(UsageError):
-            load_environment(wrong)
-    with pytest.raises(UsageError, match="no prompt"):
-        Instructed(colours, text="x").instructed(Task(id="a", prompt=()))
 
 
 def test_a_rollout_is_shown_with_reward_parts_and_reference(tmp_path):
