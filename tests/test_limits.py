@@ -26,7 +26,10 @@ PARAMETERS, POSITIONAL, OWN_IMPORTS = 9, 3, 12
 
 BROAD_EXCEPTS = {
     ("src/wanderlust/errors.py", "boundary"): "attributes every failure to the wall it crossed",
-    ("src/wanderlust/rubrics/function_call_worker.py", "_call"): "an untrusted function's failure is its result",
+    (
+        "environments/proofs/src/wanderlust_proofs/function_call_worker.py",
+        "_call",
+    ): "an untrusted function's failure is its result",
     ("src/wanderlust/tools/tool_calls.py", "make"): "the tool call: what a tool raises is text for the model",
     (
         "src/wanderlust/tools/sandbox/python_session_child.py",

@@ -11,9 +11,9 @@ import pytest
 from wanderlust.errors import RubricFailure, SandboxFailure, UsageError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.function_calls import FunctionCalls
 from wanderlust.runner.engine import rollout
 from wanderlust.tools.process import Child
+from wanderlust_proofs.function_calls import FunctionCalls
 from wanderlust_proofs.repairs import (
     HIDDEN_TESTS,
     SHOWN_TESTS,

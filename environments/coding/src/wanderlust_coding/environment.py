@@ -14,9 +14,9 @@ from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.rubrics.unit_tests import OpenRunner, unit_tests
 from wanderlust.tools.sandbox import Sandbox, SandboxBounds, open_sandbox
 from wanderlust.types import Policy, Task, user
+from wanderlust_coding.unit_tests import OpenRunner, unit_tests
 
 TEST_SECONDS = 10.0
 """Wall-clock seconds that a solution and its tests may take."""

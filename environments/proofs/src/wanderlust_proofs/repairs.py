@@ -19,10 +19,10 @@ from zlib import crc32
 from wanderlust.environment import Episode, SingleTurnEnvironment
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.function_calls import FunctionCalls
 from wanderlust.rubrics.rubric import RewardResult, Rubric
 from wanderlust.tools.sandbox import Sandbox, open_sandbox
 from wanderlust.types import Message, Policy, Task, user
+from wanderlust_proofs.function_calls import FunctionCalls
 
 NAMES, RESULTS = "abc", "xyz"
 """The arguments, and what the lines set, one each."""

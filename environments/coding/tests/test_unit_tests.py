@@ -10,8 +10,8 @@ import pytest
 
 from wanderlust.errors import RubricFailure
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.rubrics.unit_tests import unit_tests
 from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant
+from wanderlust_coding.unit_tests import unit_tests
 
 
 @dataclass
