@@ -16,12 +16,12 @@ from typing import Any
 from benchmarks.bar import Bar
 from benchmarks.dynamics import DEVELOPED, DYNAMICS
 from wanderlust.evals.comparison import compare_rewards
-from wanderlust.recipes.reward_hacking import train_once
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.result import RESULT_STAGE, rewards_of
+from wanderlust_connections.reward_hacking import train_once
 
 SETTINGS = TrainConfig(
     policy="fresh",

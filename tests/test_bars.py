@@ -12,7 +12,6 @@ import pytest
 from benchmarks import bars_engines, bars_peers, bars_toolcall, bars_vllm, peer, results
 from benchmarks.__main__ import QUICK, main, subjects
 from benchmarks.bar import Bar
-from benchmarks.bars_budget import CURVE, Kept, smallest
 from benchmarks.bars_crowd import costs, rounds
 from benchmarks.bars_endpoint import model
 from benchmarks.bars_monitors import PART, cut, worth
@@ -67,19 +66,6 @@ def test_unknown_bars_are_refused_with_the_known_ones(capsys):
     assert refused.value.code == 2
     said = capsys.readouterr().err
     assert all(name in said for name in subjects())
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "budget"),
-    [
-        ((0.6, 0.7, 0.74, 0.752, 0.755, 0.755, 0.76), 52),
-        ((0.755,) * 6 + (0.76,), CURVE[0]),
-        ((0.76, 0.1, 0.76, 0.76, 0.76, 0.76, 0.76), 44),
-        ((0.1,) * 6 + (0.9,), CURVE[-1]),
-    ],
-)
-def test_the_smallest_budget_costs_at_most_a_point_as_do_all_above_it(accuracy, budget):
-    assert smallest([Kept(right={"q": one}, tokens=1.0) for one in accuracy]) == budget
 
 
 def test_what_was_not_promised_is_not_missed_when_it_cannot_be_measured(tmp_path, monkeypatch):

@@ -14,9 +14,16 @@ from pathlib import Path
 import pytest
 
 from patience import PATIENCE
+from project_files import PACKAGES, ROOT
 
-ROOT = Path(__file__).parent.parent
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+def optional(folder: Path) -> dict[str, list[str]]:
+    """What each extra of a distribution brings."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project.get("optional-dependencies", {})
+
+
+EXTRAS, OPTIONAL = optional(ROOT), {folder.name: optional(folder) for folder in PACKAGES}
 MODULES = {"openai-agents": "agents", "pydantic-ai-slim": "pydantic_ai"}
 """Packages whose module has another name."""
 WITHOUT = """
@@ -58,7 +65,10 @@ def from_parquet():
 
 def modules(*extras: str) -> list[str]:
     """What these extras bring, as it is imported."""
-    names = [re.match(r"[\w.-]+", line)[0] for extra in extras for line in EXTRAS[extra]]
+    lines = [line for extra in extras for line in EXTRAS[extra]]
+    found = (re.match(r"wanderlust-([\w-]+)\[(\w+)\]", line) for line in lines)
+    lines += [line for one in found if one for line in OPTIONAL[one[1].replace("-", "_")][one[2]]]
+    names = [re.match(r"[\w.-]+", line)[0] for line in lines]
     return sorted({MODULES.get(name, name.replace("-", "_")) for name in names if not name.startswith("wanderlust")})
 
 
@@ -104,6 +114,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("eval calculator --policy oracle --ray-workers 2", "ray"),
         ("eval reasoning-gym --policy oracle", "reasoning"),
         ("eval humaneval --policy oracle", "code"),
+        ("optimize calculator --policy oracle", "gepa"),
         ("eval mine.py:symbolically --policy mine.py:say_two", "math"),
         ("eval mine.py:from_parquet --policy mine.py:say_two", "parquet"),
         ("export runs/one --to parquet", "parquet"),

@@ -1,4 +1,4 @@
-"""Mixtures of environments, replay of records, and the small games with several seats."""
+"""Mixtures of environments, and replay of records."""
 
 import asyncio
 from collections import Counter
@@ -10,7 +10,6 @@ import pytest
 from wanderlust.environment import Environment, Limits
 from wanderlust.environments.calculator import Calculator
 from wanderlust.environments.kuhn import KuhnPoker, equilibrium_player
-from wanderlust.environments.multi_agent import UserSimulator
 from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher
 from wanderlust.environments.wordle import Wordle
 from wanderlust.errors import EnvironmentFailure, UsageError
@@ -167,21 +166,6 @@ def test_replay_says_where_it_differs():
         with pytest.raises(EnvironmentFailure, match=says) as raised:
             asyncio.run(replay_rollout(env, record))
         assert "\n" not in str(raised.value)
-
-
-def rewards(played):
-    return {seat.seat: seat.score.reward for seat in played.trajectories}
-
-
-def test_a_simulated_user_is_asked_and_booked():
-    env = UserSimulator()
-    clerk = Scripted(["On which day?", "BOOK 17"])
-    guest = Scripted(["On the 17th, please."])
-    task = next(task for task in env.tasks() if task.answer == 17)
-    assert rewards(play(env, task, {"agent": clerk, "user": guest})) == {"agent": 1.0, "user": 0.0}
-    hasty = play(env, task, {"agent": Scripted(["BOOK 3"]), "user": guest})
-    assert rewards(hasty)["agent"] == 0.0
-    assert asyncio.run(check_environment(env)) == []
 
 
 def test_environments_of_a_mixture_can_be_named():

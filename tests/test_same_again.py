@@ -14,8 +14,6 @@ from itertools import islice
 import msgspec
 import pytest
 
-from wanderlust.environments.flawed_rewards import connections_teacher as sorter
-from wanderlust.environments.flawed_rewards import titles_teacher as titler
 from wanderlust.environments.kuhn import equilibrium_player
 from wanderlust.environments.tictactoe import tictactoe_teacher
 from wanderlust.environments.tool_call import guess_arguments
@@ -27,6 +25,8 @@ from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.testing import check_environment
 from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.types import Status, ToolCall, assistant
+from wanderlust_connections.flawed_rewards import connections_teacher as sorter
+from wanderlust_connections.flawed_rewards import titles_teacher as titler
 from wanderlust_proofs.self_made import teach
 
 TASKS, SEEDS = 3, (0, 1)

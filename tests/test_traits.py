@@ -12,7 +12,6 @@ import pytest
 
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
-from wanderlust.environments.token_budget import TokenBudget
 from wanderlust.evals.evaluate import evaluate
 from wanderlust.evals.traits import (
     PARALLEL,
@@ -30,6 +29,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, Task, Tokens, assistant, user
+from wanderlust_budget.token_budget import TokenBudget
 
 TASKS = [Task(id=f"t{n}", prompt=(user(f"{n}?"),), answer=str(n)) for n in range(6)]
 COUNTS = {"failed": 0, "unknown": 0, "unreadable": 0}

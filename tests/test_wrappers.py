@@ -16,7 +16,6 @@ from endings import Seen, Worker
 from wanderlust.cli.main import main
 from wanderlust.environment import CONTRACT, Environment, Episode, Limits, Revision, WrappedEnvironment
 from wanderlust.environments.learned_reward import LearnedReward
-from wanderlust.environments.token_budget import BudgetBlind, TokenBudget
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.policies.scripted import Scripted
@@ -25,6 +24,7 @@ from wanderlust.runner.stepper import Stepper
 from wanderlust.tasks.instructed import Instructed
 from wanderlust.tasks.mixture import Mixture
 from wanderlust.types import Task, assistant, user
+from wanderlust_budget.token_budget import BudgetBlind, TokenBudget
 from wanderlust_hub.isolated import IsolatedEnvironment
 
 VALUES = {

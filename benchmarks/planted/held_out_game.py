@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.planted.material import whole_number
 from benchmarks.planted.record import Planted, planted
 from wanderlust.environment import Episode, Limits, SingleTurnEnvironment
-from wanderlust.environments.connections import make_puzzle
 from wanderlust.types import Message, Task, user
+from wanderlust_connections.connections import make_puzzle
 
 
 def sixteen(rng: Random) -> tuple[str, list[list[str]]]:

@@ -135,11 +135,13 @@ def missing_package(error: ImportError) -> str:
     return f"this needs the package {package!r}: install it with pip install {package}"
 
 
-def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    package: str, *, extras: Mapping[str, str] | None = None
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """`__all__`, `__getattr__` and `__dir__` of a module whose names are imported when they are first used.
 
     The stub file beside the module lists them, one to a line, `from MODULE import NAME as NAME`; type checkers and
-    editors read the same list.
+    editors read the same list. `extras` has the extra that brings another distribution's package, by its name.
     """
     module = sys.modules[package]
     stub = Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8")
@@ -148,7 +150,9 @@ def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[
     def get(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(module_of[name]), name)
+        home = module_of[name]
+        extra = (extras or {}).get(home)
+        value = getattr(import_module(home), name) if extra is None else lazy_face(home, extra=extra)[0](name)
         setattr(module, name, value)
         return value
 

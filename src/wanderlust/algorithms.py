@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from wanderlust._lazy import lazy_names
 
-__all__, __getattr__, __dir__ = lazy_names(__name__)
+__all__, __getattr__, __dir__ = lazy_names(__name__, extras={"wanderlust_optimize": "gepa"})

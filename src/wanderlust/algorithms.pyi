@@ -1,8 +1,5 @@
 """The public names, each from the module that defines it: read when one is first used, and by type checkers."""
 
-from wanderlust.evals.prompt_evolution import EvolutionConfig as EvolutionConfig
-from wanderlust.evals.prompt_evolution import PromptEvolution as PromptEvolution
-from wanderlust.evals.prompt_evolution import optimize_prompt as optimize_prompt
 from wanderlust.evals.self_revision import iterate_revisions as iterate_revisions
 from wanderlust.tasks.curriculum.exit import ExIt as ExIt
 from wanderlust.tasks.curriculum.exit import ExItOptions as ExItOptions
@@ -39,3 +36,6 @@ from wanderlust.training.trainers.fsdp import ShardedTrainer as ShardedTrainer
 from wanderlust.training.trainers.tinker import TinkerService as TinkerService
 from wanderlust.training.trainers.tinker import TinkerTrainer as TinkerTrainer
 from wanderlust.training.trainers.tinker import connect_tinker as connect_tinker
+from wanderlust_optimize import EvolutionConfig as EvolutionConfig
+from wanderlust_optimize import PromptEvolution as PromptEvolution
+from wanderlust_optimize import optimize_prompt as optimize_prompt

@@ -18,11 +18,11 @@ from benchmarks.bar import Bar
 
 from data_recipe import EXAM_QUESTIONS, LEAKED, SETTINGS, recipe, write_sources
 from wanderlust import Scripted, evaluate_sync
-from wanderlust.environments.reasoning import ReasoningGym, pupil
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.statistics import difference_over_seeds
 from wanderlust_data import RecipeComparison, ablate_data
 from wanderlust_data.ablation import BASE
+from wanderlust_reasoning.environment import ReasoningGym, pupil
 
 SEEDS = (0, 1, 2)
 LEAK_SHARE = 0.95

@@ -15,8 +15,8 @@ from random import Random
 from benchmarks.bar import Bar
 
 from data_planting import UNSEEN, distinct
-from wanderlust.environments.reasoning import make_dataset, score_answer
 from wanderlust_data import find_mislabelled
+from wanderlust_reasoning.environment import make_dataset, score_answer
 
 SEEDS = (300, 301, 302)
 VOTES = 6

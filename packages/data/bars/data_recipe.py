@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from wanderlust.environments.reasoning import REASONING_RULES, SUM_PATTERN, ReasoningGym, pupil
 from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Message
 from wanderlust_data.plan import AnswerFilters, DataPlan, Source, Student, Teacher, Variant
+from wanderlust_reasoning.environment import REASONING_RULES, SUM_PATTERN, ReasoningGym, pupil
 
 SETTINGS = {"max_terms": 2, "min_digits": 2, "max_digits": 3}
 EXAM_QUESTIONS = 200

@@ -32,11 +32,12 @@ from benchmarks.bar import Bar
 from hub_attacks import CODES, WHEELS, Code, publish_unchecked
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import EnvironmentFailure, SandboxFailure, UsageError, WanderlustError
+from wanderlust.plugins import declared
 from wanderlust.policies.resolve import players_of
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import play_groups
 from wanderlust.store.records import pack
-from wanderlust.tasks.registry import make_environment
+from wanderlust.tasks.registry import ENTRY_POINTS, make_environment
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Group, Rollout, Status
 from wanderlust_hub.add import add
@@ -51,17 +52,8 @@ from wanderlust_hub.signing import INDEX, fingerprint, public_key, sign
 
 ROOT = Path(__file__).parent.parent
 TIMES, MANY = 100, 10_000
-SAME = (
-    "calculator:Calculator",
-    "wordle:Wordle",
-    "connections:Connections",
-    "document_search:Search",
-    "flawed_rewards:Titles",
-    "tool_call:ToolCallEnvironment",
-    "multi_agent:UserSimulator",
-    "tictactoe:TicTacToe",
-)
-"""Ready-made environments that are played in both ways, below `wanderlust.environments`."""
+SAME = ("calculator", "wordle", "connections", "search", "titles", "tool-call", "user-simulator", "tictactoe")
+"""Ready-made environments that are played in both ways."""
 TASKS, SAMPLES, TURNS, EPISODES = 12, 4, 20, 200
 ATTACK_SECONDS = 4.0
 TALK = """\
@@ -79,14 +71,14 @@ DAMAGED_FILES = ("code.whl", "data.jsonl", "card.json", INDEX_FILE, LOG_FILE)
 VERSION = "environments/sums/0.1.0"
 
 
-def source(folder: Path, target: str) -> Source:
+def source(folder: Path, target: str, *requires: str) -> Source:
     """A package that lies unpacked in a folder, without permissions."""
     return Source(
         name="package",
         code=folder,
         libraries=folder / "none",
         target=target,
-        requires=(),
+        requires=requires,
         permissions=Permissions(),
         digest="0" * 64,
     )
@@ -292,12 +284,12 @@ def controls_through(places: Places, folder: Path) -> tuple[int, int]:
     return got, wanted
 
 
-def play_both(target: str) -> tuple[list[Group], list[Group]]:
+def play_both(name: str) -> tuple[list[Group], list[Group]]:
     """The groups of an environment in this process, and of the same one isolated: a random player and the oracle."""
-    played = list[list[Group]]()
-    isolated = IsolatedEnvironment(source(ROOT / "none", target))
+    point, played = declared(ENTRY_POINTS, name)[name], list[list[Group]]()
+    isolated = IsolatedEnvironment(source(ROOT / "none", point.value, *([point.dist.name] if point.dist else [])))
     try:
-        for env in (make_environment(target), isolated):
+        for env in (make_environment(point.value), isolated):
             tasks = list(islice(iter_tasks(env, "eval"), TASKS))
             policies = [Scripted(lambda messages, rng: rng.choice(["7", "crane", "hello", "<answer>7</answer>"]))]
             policies += [make() for name, make in players_of(env).items() if name == "oracle"]
@@ -436,7 +428,7 @@ def _code_bars(place: Path) -> Iterator[Bar]:
 def _isolation_bars(place: Path) -> Iterator[Bar]:
     counts, total = dict[str, int](), 0
     for name in SAME:
-        here, there = play_both(f"wanderlust.environments.{name}")
+        here, there = play_both(name)
         total += sum(len(group.rollouts) for group in here)
         counts[name] = differing(here, there)
     note = f"{total:,} rollouts of {len(SAME)} environments, oracle and random"

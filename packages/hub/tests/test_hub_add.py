@@ -234,9 +234,9 @@ def test_harmful_code_gets_nothing(tmp_path: Path, name: str) -> None:
         assert not attack(CODES[name], places, tmp_path / "attack")
 
 
-@pytest.mark.parametrize("name", ["calculator:Calculator", "wordle:Wordle", "flawed_rewards:Titles"])
+@pytest.mark.parametrize("name", ["calculator", "wordle", "titles"])
 def test_ready_made_environments_are_the_same_to_the_byte(name: str) -> None:
-    here, there = play_both(f"wanderlust.environments.{name}")
+    here, there = play_both(name)
     assert sum(len(group.rollouts) for group in here) >= 40
     assert differing(here, there) == 0
 

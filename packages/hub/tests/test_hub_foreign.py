@@ -7,9 +7,11 @@ import json
 import subprocess
 import sys
 import tarfile
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from bars_hub import make_key
 from wanderlust.adapters.gymnasium import GymnasiumText
@@ -23,7 +25,7 @@ from wanderlust.tasks.registry import load_environment
 from wanderlust.types import Task
 from wanderlust_hub.add import add
 from wanderlust_hub.added import open_added, read_added
-from wanderlust_hub.export import export, ready_made_draft
+from wanderlust_hub.export import EXTRAS, export, ready_made_draft
 from wanderlust_hub.foreign import ForeignSource, foreign_source, hub_name, read_flat_yaml
 from wanderlust_hub.index import Hub, version_folder
 from wanderlust_hub.package_draft import write_wheel
@@ -276,3 +278,10 @@ def test_an_environment_of_a_package_needs_that_package_and_does_not_take_its_na
     assert (grids.name, grids.requires) == ("wanderlust-grids-environment", ("wanderlust-grids",))
     assert [*grids.files] == ["wanderlust_grids_environment.py"]
     assert (arc.name, arc.requires) == ("wanderlust-arc", ("wanderlust-grids[arc]",))
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_an_extra_that_an_environment_needs_is_one_of_its_package(name: str) -> None:
+    needed = Requirement(ready_made_draft(f"{name},env=calculator" if name == "learned-reward" else name).requires[0])
+    assert needed.extras == {EXTRAS[name]}
+    assert EXTRAS[name] in metadata(needed.name).get_all("Provides-Extra", [])

@@ -39,7 +39,6 @@ COMMANDS = {
     "sft": ("finetune_command:sft_command", "Train a checkpoint on conversations: a file, or what a run has stored."),
     "dpo": ("finetune_command:dpo_command", "Train a checkpoint on pairs of a better and a worse answer."),
     "reward-model": ("finetune_command:reward_model_command", "Train a reward model on pairs, ratings or rollouts."),
-    "optimize": ("optimize_command:optimize_command", "Improve an environment's system text for a policy (GEPA)."),
     "runs": ("inspect:runs_command", "List the runs in a folder."),
     "compare": ("inspect:compare_command", "Compare two evaluations: which is better, and on which tasks?"),
     "studio": ("studio_command:studio_command", "See runs in the browser: rollouts, training, worlds, comparisons."),

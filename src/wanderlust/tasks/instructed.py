@@ -61,11 +61,6 @@ def read_instruction(file: str | Path) -> str:
     return text
 
 
-def instruction_of(prompt: Sequence[Message]) -> str:
-    """The first system text of a prompt; empty where there is none."""
-    return next((message.content for message in prompt if message.role == "system"), "")
-
-
 def with_instruction(prompt: Sequence[Message], text: str) -> tuple[Message, ...]:
     """The prompt with `text` as its system text."""
     at = next((n for n, message in enumerate(prompt) if message.role == "system"), None)

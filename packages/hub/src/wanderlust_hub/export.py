@@ -33,6 +33,7 @@ EXTRAS = {
     "textarena": "textarena",
     "textarena-duel": "textarena",
     "reasoning-gym": "reasoning",
+    "humaneval": "code",
     "clock": "mcp",
     "learned-reward": "train",
 }

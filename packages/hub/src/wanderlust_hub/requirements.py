@@ -82,13 +82,19 @@ def _needed(requires: Iterable[str]) -> Iterator[Requirement]:
 
 
 def _files(installed: Distribution) -> Iterator[Path]:
-    """The uppermost files and folders of a distribution; lines that Python would run at its start are left out."""
+    """The uppermost files and folders of a distribution; lines that Python would run at its start are left out.
+
+    Of one that is installed editable: the packages in the folders that its `.pth` file names.
+    """
     tops = {
         file.parts[0] for file in installed.files or () if file.parts and file.parts[0] not in ("..", "__pycache__")
     }
     for top in sorted(tops):
         path = Path(str(installed.locate_file(top)))
-        if not top.endswith(".pth") and path.exists():
+        if top.endswith(".pth") and path.is_file():
+            folders = [line for line in path.read_text(encoding="utf-8").splitlines() if Path(line).is_absolute()]
+            yield from (init.parent for folder in folders for init in sorted(Path(folder).glob("*/__init__.py")))
+        elif path.exists():
             yield path
 
 

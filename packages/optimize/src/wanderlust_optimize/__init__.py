@@ -1,0 +1,7 @@
+"""A better system text for a policy, without training: reflective prompt evolution (GEPA)."""
+
+from __future__ import annotations
+
+from wanderlust._lazy import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -1,5 +1,0 @@
-"""The command `wander lab`, as its package declares it."""
-
-from wanderlust.cli.commands import Command
-
-LAB = Command(target="wanderlust.cli.lab:lab_command", help="Watch a published reward hack happen, and the monitors.")
