@@ -22,12 +22,16 @@ from benchmarks.lessons import SKILLS, Lesson
 from benchmarks.page import PAGE, filled, names
 from benchmarks.peer import Peer
 
+from bars_arithmetic import unseen
+from bars_budget import CURVE, Kept, smallest
 from toys import fresh
 from wanderlust.policies.scripted import PerRolloutPolicy, Scripted
+from wanderlust.tasks.registry import load_environment
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import to_samples
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.types import Tokens, Trajectory, Turn, assistant
+from wanderlust_reasoning.presets import ARITHMETIC
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,26 @@ def test_unknown_bars_are_refused_with_the_known_ones(capsys):
     assert refused.value.code == 2
     said = capsys.readouterr().err
     assert all(name in said for name in subjects())
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "budget"),
+    [
+        ((0.6, 0.7, 0.74, 0.752, 0.755, 0.755, 0.76), 52),
+        ((0.755,) * 6 + (0.76,), CURVE[0]),
+        ((0.76, 0.1, 0.76, 0.76, 0.76, 0.76, 0.76), 44),
+        ((0.1,) * 6 + (0.9,), CURVE[-1]),
+    ],
+)
+def test_the_smallest_budget_costs_at_most_a_point_as_do_all_above_it(accuracy, budget):
+    assert smallest([Kept(right={"q": one}, tokens=1.0) for one in accuracy]) == budget
+
+
+def test_unseen_sums_are_unseen() -> None:
+    pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
+    asked = {task.prompt for task in load_environment(ARITHMETIC.env).tasks("train")}
+    assert len(asked) > 4000
+    assert not asked & {task.prompt for task in unseen()}
 
 
 def test_what_was_not_promised_is_not_missed_when_it_cannot_be_measured(tmp_path, monkeypatch):

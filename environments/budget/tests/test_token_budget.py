@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from toys import Twice
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode, Limits, SingleTurnEnvironment
 from wanderlust.errors import UsageError
@@ -43,6 +42,18 @@ class Sums(SingleTurnEnvironment):
 def think(messages: Any, _: Any) -> str:
     number = int(messages[-1].content.split()[0])
     return f"<think>{number}+1={number + 1} so it is</think> {number + 1}"
+
+
+class Twice(Environment):
+    """Two turns without a prompt: one letter is shown, then another."""
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"twice-{letter}") for letter in "ab"]
+
+    async def run(self, episode: Episode) -> None:
+        for shown in "ac":
+            await episode.agent.act(user(shown))
+        episode.reward("right", 1.0)
 
 
 class Writes:
@@ -309,8 +320,7 @@ def test_only_the_line_itself_is_taken_away(text: str) -> None:
 
 
 def test_the_command_line_hands_settings_on(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
-    target = f"{TARGET},env=reasoning-gym,dataset=chain_sum,size=4,kind=exact,min_tokens=24,max_tokens=80"
+    target = f"{TARGET},env=tool-call,size=2,kind=exact,min_tokens=24,max_tokens=80"
     env = load_environment(target)
     assert isinstance(env, TokenBudget)
     assert len(list(env.tasks("eval"))) == 4
@@ -319,6 +329,6 @@ def test_the_command_line_hands_settings_on(capsys: pytest.CaptureFixture[str]) 
     assert ended.value.code == 0
     assert "relative_error" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
-        main(["eval", f"{TARGET},env=reasoning-gym,min_tokens=0", "--policy", "oracle"])
+        main(["eval", f"{TARGET},env=tool-call,min_tokens=0", "--policy", "oracle"])
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -7,12 +7,9 @@ from random import Random
 
 import pytest
 
-from bars_arithmetic import unseen
-from wanderlust.tasks.registry import load_environment
 from wanderlust.types import user
 from wanderlust_reasoning import environment
 from wanderlust_reasoning.environment import pupil
-from wanderlust_reasoning.presets import ARITHMETIC
 
 
 def share(rng: Random) -> float:
@@ -41,10 +38,3 @@ def test_every_column_that_he_writes_is_right_by_itself(a: int, sign: str, b: in
 
 def test_anything_else_leaves_him_silent() -> None:
     assert pupil([user("What is 1 + 2 * 3?"), user("And who are you?")], Random(0)) == ""
-
-
-def test_unseen_sums_are_unseen() -> None:
-    pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
-    asked = {task.prompt for task in load_environment(ARITHMETIC.env).tasks("train")}
-    assert len(asked) > 4000
-    assert not asked & {task.prompt for task in unseen()}
