@@ -2,7 +2,8 @@
 
 In a copy of this Python with the core's wheel and no package beside it, each folder's wheel is installed, with those
 of ours that it names as dependencies. Every name of it goes through `wander check`, its tests run outside of the
-repository, and `wander hub publish` puts it into an empty hub. `card.json` in the folder is what the gate said, and
+repository, and `wander hub publish` puts it into an empty hub. (Rewards that the folder calls flawed are to be refused,
+and what needs settings is not checked.) `card.json` in the folder is what the gate said, and
 is made anew where it is not current.
 """
 
@@ -66,7 +67,8 @@ def build(folder: Path, out: Path) -> Path:
 
 def try_folder(folder: Path, python: Path, wheels: dict[str, Path], place: Path) -> list[str]:
     """What is wrong with one folder; nothing, where it stands by itself."""
-    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    whole = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    project, flawed = whole["project"], whole["tool"].get("wanderlust", {}).get("flawed", ())
     ours = [folder.name, *(name for name in dependencies(project) if name in PACKAGES)]
     for name in ours:
         wheels.setdefault(name, build(PACKAGES[name], place / "wheels"))
@@ -76,7 +78,9 @@ def try_folder(folder: Path, python: Path, wheels: dict[str, Path], place: Path)
         if name == folder.name and (folder / CARD).is_file():
             continue  # the gate is that of `wander hub publish`, which sees whether it has to run again
         said = run(python, "wanderlust.cli.main", "check", name, cwd=place)
-        if said.returncode and NEEDS not in said.stderr:
+        if name in flawed and not said.returncode:
+            faults.append(f"wander check {name}: nothing found, in a reward with a flaw")
+        elif said.returncode and name not in flawed and NEEDS not in said.stderr:
             faults.append(f"wander check {name}: {last_line(said)}")
     own = place / folder.name
     shutil.copytree(folder, own, ignore=shutil.ignore_patterns("__pycache__"))
