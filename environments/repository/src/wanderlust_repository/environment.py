@@ -223,11 +223,12 @@ class Repository(ToolEnvironment):
         if branches and agent is not None:
             raise UsageError("branches are tools, and an agent of its own has none of them: give one of the two")
         super().__init__()
-        self.folder, self.show_tests, self.branches, self.agent = Path(folder or EXAMPLE), show_tests, branches, agent
-        self._by_id = {task.id: task for task in load_repository_tasks(self.folder)}
+        self.folder, self.show_tests, self.branches, self.agent = folder, show_tests, branches, agent
+        self._place = Path(folder) if folder else EXAMPLE
+        self._by_id = {task.id: task for task in load_repository_tasks(self._place)}
         self._records: dict[str, PackageRecord] = {}
         self._packages: dict[str, SourcePackage] = {}
-        self.pristine = PristinePackages(self.folder, agent.sandbox if agent is not None else None)
+        self.pristine = PristinePackages(self._place, agent.sandbox if agent is not None else None)
 
     def tasks(self, split: str = "train") -> list[Task]:
         """The tasks of a split; `eval` has every fifth package, or every fifth function of a single one."""
@@ -259,15 +260,15 @@ class Repository(ToolEnvironment):
     def record(self, label: str) -> PackageRecord:
         """What mining knows of a package."""
         if label not in self._records:
-            self._records[label] = load_record(self.folder, label)
+            self._records[label] = load_record(self._place, label)
         return self._records[label]
 
     def package(self, label: str) -> SourcePackage:
         """A package as it was distributed. Raises UsageError where its archive is missing or another one."""
         if label not in self._packages:
-            found = [p for p in (self.folder / SOURCES_FOLDER).glob(f"{label}.*") if p.name[len(label) :] in _ENDINGS]
+            found = [p for p in (self._place / SOURCES_FOLDER).glob(f"{label}.*") if p.name[len(label) :] in _ENDINGS]
             if not found:
-                raise UsageError(f"{self.folder / SOURCES_FOLDER} has no archive of {label}")
+                raise UsageError(f"{self._place / SOURCES_FOLDER} has no archive of {label}")
             package = read_package(found[0])
             self._packages[label] = package
         return self._packages[label]
