@@ -12,8 +12,8 @@ from statistics import fmean
 
 from benchmarks.bar import Bar
 from benchmarks.courses import gained, learnt, reward, sampled, told, walls
-from wanderlust.recipes.presets import ARITHMETIC
 from wanderlust.tasks.registry import load_environment
+from wanderlust.training.presets import ARITHMETIC
 from wanderlust.types import Task
 
 QUESTIONS = 400

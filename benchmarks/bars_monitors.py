@@ -29,13 +29,13 @@ from benchmarks.bars_hacks import TICTACTOE, Honest, listened
 from benchmarks.courses import SEEDS, played, reward
 from wanderlust.environment import Environment
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
-from wanderlust.recipes.presets import ARITHMETIC
 from wanderlust.recipes.reward_hacking import HACKS, train_once
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.presets import ARITHMETIC
 from wanderlust.training.result import AFTER, RESULT_STAGE
 from wanderlust.types import Policy, Rollout, Task
 from wanderlust_worlds.presets import LIFE

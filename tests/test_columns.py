@@ -10,8 +10,8 @@ from benchmarks.bars_arithmetic import unseen
 
 from wanderlust.environments import reasoning
 from wanderlust.environments.reasoning import pupil
-from wanderlust.recipes.presets import ARITHMETIC
 from wanderlust.tasks.registry import load_environment
+from wanderlust.training.presets import ARITHMETIC
 from wanderlust.types import user
 
 

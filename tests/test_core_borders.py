@@ -19,7 +19,6 @@ LEAVES = {
     "recipes": (
         *("recipes/*", "evals/prompt_evolution.py"),
         *(
-            "cli/demo_command.py",
             "cli/lab.py",
             "cli/lab_entry.py",
             "cli/optimize_command.py",
@@ -40,6 +39,7 @@ LEAVES = {
 EXCEPTIONS = {
     ("algorithms.py", "wanderlust.evals.prompt_evolution"): "public names, imported when they are first used",
     ("data.py", "wanderlust_data"): "the package's public names are offered under this name",
+    ("training/presets.py", "wanderlust.environments.reasoning"): "a preset's text, which goes with the environment",
     ("worlds.py", "wanderlust_worlds"): "the package's public names are offered under this name",
 }
 """The importing file and the imported module, with the reason why it may."""

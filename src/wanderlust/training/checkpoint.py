@@ -271,7 +271,7 @@ def _load_checked(folder: Path, name: str) -> dict[str, Any]:
 
 
 def recipe_of(kind: type[Any]) -> str:
-    """The word for the runs that a configuration is of: `train` for TrainConfig, `demo` for DemoConfig."""
+    """The word for the runs that a configuration is of: `train` for TrainConfig, `finetune` for FinetuneConfig."""
     return kind.__name__.removesuffix("Config").lower()
 
 

@@ -29,14 +29,14 @@ CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
     **dict.fromkeys(("result_tasks", "epochs", "batch_tokens", "lora_alpha"), 1),
-    **dict.fromkeys(
-        ("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs", "context_parallel"), 1
-    ),
+    **dict.fromkeys(("servers", "processes", "fresh_head_width", "shards", "critic_epochs", "context_parallel"), 1),
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
         (
             "max_staleness",
+            "exploring_starts",
+            "eval_tasks",
             "kl",
             "kl_target",
             "micro_batch_tokens",
@@ -144,6 +144,8 @@ class TrainConfig:
     """Tasks per step; each is one group."""
     group_size: int = 8
     """Rollouts per task, compared with each other."""
+    exploring_starts: int = 0
+    """Rollouts of a task whose first answer the environment suggests, as a policy may never find it. For cispo-tree."""
     temperature: float = 1.0
     """Sampling temperature of training rollouts."""
     top_p: float = 1.0
@@ -241,7 +243,7 @@ class TrainConfig:
     eval_every: int = 25
     """Steps between two evaluations on the eval split."""
     eval_tasks: int = 300
-    """Tasks of the eval split that are played at one evaluation, at most."""
+    """Tasks of the eval split that are played at one evaluation, at most. 0: exact figures, as eval --exact has."""
     result_tasks: int = 100
     """Held-out tasks of the sampled evaluation before and after training that ends a run, at most."""
     result_samples: int = 4

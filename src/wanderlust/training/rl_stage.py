@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
+from statistics import fmean
 from typing import Any
 
 from wanderlust.errors import EnvironmentFailure
@@ -42,6 +43,7 @@ from wanderlust.training.verdict import AFTER
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
 
+NO_INTERVAL = {"low": None, "high": None, "clusters": 1}
 CALIBRATION_SEED = -1
 """Seed of the rollouts that the first model plays for the curriculum."""
 ADVICE_EVENT = "advice"
@@ -60,9 +62,11 @@ def run_training(
     _log_hardware(config, logger)
     start, end = (run.path / CHECKPOINTS_FOLDER / name for name in (START_CHECKPOINT, LAST_CHECKPOINT))
     if not start.exists():
-        save_pretrained(start, *initial_model(config, logger))
+        save_pretrained(start, *initial_model(config, logger, run))
         run.clock.record()
-    state = run.state or {"step": 0, "facts": {"curve": []}}
+    state: dict[str, Any] = {"step": 0, "facts": {"curve": []}}
+    if run.state is not None and run.state["stage"] == "rl":
+        state = run.state
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["rl"], state["step"])
     run_blocking(partial(_train_and_save, config, run, facts=facts, logger=logger, workers=workers, ray=ray))
@@ -133,11 +137,10 @@ async def _run_rl(
         env, stop_on_warning=config.on_hack == "stop", is_own_reward=config.label_estimator == "none"
     )
     learner = TrainingLoop(run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors)
-    examine = partial(
-        _evaluate_step, learner, setup, tasks=choose_tasks(iter_tasks(env, "eval"), config.eval_tasks), config=config
-    )
+    tasks = choose_tasks(iter_tasks(env, "eval"), config.eval_tasks) if config.eval_tasks else []
+    examine = partial(_evaluate_step, learner, setup, tasks=tasks, config=config)
     chosen = run_curriculum(config, env)
-    if run.state is None:
+    if run.state is None or run.state["stage"] != "rl":
         await setup.trainer.publish()
         async with learner.ema_weights():
             await examine(0)
@@ -153,20 +156,16 @@ async def _evaluate_step(
     loop: TrainingLoop, setup: TrainingSetup, step: int, *, tasks: Sequence[Task], config: TrainConfig
 ) -> bool:
     """A point of the learning curve: the greedy policy on the `eval` split; whether to go on after it."""
-    if not tasks:
+    if not tasks and config.eval_tasks:
         return True
-    groups = await setup.evaluate(tasks)
-    result = _checked_report(report_of_groups(groups))
-    learning = asdict(estimate(rewards_of(groups, "reward").values()))
+    groups: list[Group] = []
+    if tasks:
+        groups = await setup.evaluate(tasks)
+        point, figures = _played_point(groups)
+    else:
+        point, figures = _exact_point(await setup.exact() or ())
     curve = loop.facts["curve"]
-    timeless = replace(result, usage=replace(result.usage, latency={}))  # no clock's: a resumed run has the same
-    curve[:] = [point for point in curve if point["step"] < step] + [
-        {"step": step, **timeless.as_dict(), "learning_reward": learning}
-    ]
-    estimates = (
-        {"reward": result.reward, **result.parts, **result.metrics} if len(result.rewards) == 1 else result.rewards
-    )
-    figures = {name: estimate.value for name, estimate in estimates.items() if estimate is not None}
+    curve[:] = [earlier for earlier in curve if earlier["step"] < step] + [{"step": step, **point}]
     loop.run.store.add(stage="eval", step=step, env=config.env_name, metrics=figures)
     loop.logger.log_step("eval", step, of=config.steps, metrics=figures)
     _advise(loop, step, groups, config=config)
@@ -178,6 +177,37 @@ async def _evaluate_step(
         patience=config.patience,
         save=partial(save_checkpoint, config=config, setup=setup, averaged=True),
     )
+
+
+def _played_point(groups: Sequence[Group]) -> tuple[dict[str, Any], dict[str, float]]:
+    """The report of one episode a task as a point of the curve, and its figures by name."""
+    result = _checked_report(report_of_groups(groups))
+    timeless = replace(result, usage=replace(result.usage, latency={}))  # no clock's: a resumed run has the same
+    estimates = (
+        {"reward": result.reward, **result.parts, **result.metrics} if len(result.rewards) == 1 else result.rewards
+    )
+    figures = {name: each.value for name, each in estimates.items() if each is not None}
+    return {**timeless.as_dict(), "learning_reward": asdict(estimate(rewards_of(groups, "reward").values()))}, figures
+
+
+def _exact_point(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, float]]:
+    """Rows of exact figures as a point of the curve, which has their means, and all by name."""
+    numbers = [{name: value for name, value in row.items() if isinstance(value, float)} for row in rows]
+    means = {
+        name: {
+            "value": fmean(row[name] for row in numbers),
+            "low": None,
+            "high": None,
+            "count": len(rows),
+            "clusters": 1,
+        }
+        for name in numbers[0]
+    }
+    reward = means.pop("reward")
+    labels = [next(value for name, value in row.items() if name != "policy" and isinstance(value, str)) for row in rows]
+    figures = {f"{label}/{name}": row[name] for label, row in zip(labels, numbers, strict=True) for name in means}
+    point = {"rewards": {"agent": reward}, "parts": {}, "metrics": means, "failed": 0, "exact": [*rows]}
+    return point, figures
 
 
 def selection_metric(config: TrainConfig) -> str:

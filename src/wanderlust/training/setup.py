@@ -221,6 +221,7 @@ def validate_config(config: TrainConfig) -> None:
             "an algorithm without a baseline, like reinforce"
         )
     check_players(config, env)
+    check_environment_gives(config, env)
     if config.policy != FRESH_POLICY:
         folder = checkpoint_folder(config.policy)
         model, tokenizer = load_pretrained(folder)
@@ -230,6 +231,16 @@ def validate_config(config: TrainConfig) -> None:
         bind_algorithm(method, algorithm_context(config, folder, tokenizer))
     elif config.teacher:
         raise UsageError("a fresh model makes its own tokenizer, so it cannot learn from the checkpoint `teacher`")
+
+
+def check_environment_gives(config: TrainConfig, env: Environment) -> None:
+    """Raises UsageError where exact figures or first moves are asked for, and nobody gives or reads them."""
+    if not config.eval_tasks and not env.has_exact:
+        raise UsageError(f"{config.env_name} computes no exact figures: set eval_tasks to 1 or more")
+    if config.exploring_starts and not getattr(configured_algorithm(config), "credits_explorers", False):
+        raise UsageError(f"the algorithm {config.algorithm} does not read exploring_starts: take cispo-tree")
+    if config.exploring_starts >= config.group_size:
+        raise UsageError(f"exploring_starts is {config.exploring_starts}, and must be below group_size")
 
 
 def check_players(config: TrainConfig, env: Environment) -> None:

@@ -167,7 +167,7 @@ class _NoSampler:
 
 
 class FsdpGroup:
-    """A `Learner` over a group of processes, this one being the first; also plays, where `plays` was asked for.
+    """A `Trainer` over a group of processes, this one being the first; also plays, where `plays` was asked for.
 
     Figures are those of one process up to rounding. A process that dies ends the run, which can be resumed: the
     state is that of any number of processes.
@@ -214,16 +214,27 @@ class FsdpGroup:
         """Let the average follow the weights."""
         self._now("update_ema", decay)
 
-    async def adopt_ema(self) -> None:
-        """The average becomes the weights; nothing is published."""
+    async def publish(self) -> int:
+        """Count one more version."""
+        self.version += 1
+        return self.version
+
+    @asynccontextmanager
+    async def ema_weights(self) -> AsyncIterator[None]:
+        """Nothing is evaluated here."""
+        yield
+
+    async def use_ema(self) -> None:
+        """The average becomes the weights."""
         await self._call("adopt_ema")
+        await self.publish()
 
     async def save_state(self, path: Path) -> None:
         """A folder, to which every process writes its part."""
         await self._call("save_state", path)
 
-    async def restore_state(self, path: Path) -> None:
-        """Go on from it; nothing is published."""
+    async def load_state(self, path: Path) -> None:
+        """Go on from it."""
         self._version = (await self._call("load_state", path))[0]
 
     async def whole_model(self, *, averaged: bool = False) -> Any:
@@ -276,6 +287,11 @@ class FsdpTrainer(FsdpGroup):
         parts = self._shards(tasks, 0)
         return self._in_order(await self._call("evaluate", parts), parts, 0)
 
+    async def exact(self) -> list[dict[str, Any]] | None:
+        """Exact figures of the greedy policy, computed by this process's replica."""
+        assert self.rank.replica is not None
+        return await asyncio.to_thread(self.rank.replica.exact)
+
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
     ) -> SampledTokens:
@@ -292,7 +308,7 @@ class FsdpTrainer(FsdpGroup):
 
     async def publish(self) -> int:
         """Every process's copy has the newest weights."""
-        self.version += 1
+        await super().publish()
         await self._call("publish", False, self.version)
         return self.version
 
@@ -303,14 +319,9 @@ class FsdpTrainer(FsdpGroup):
         yield
         await self._call("publish", False, self.version)
 
-    async def use_ema(self) -> None:
-        """The average becomes the weights, which are published."""
-        await self.adopt_ema()
-        await self.publish()
-
     async def load_state(self, path: Path) -> None:
         """Go on from a state, which is published."""
-        await self.restore_state(path)
+        await super().load_state(path)
         await self._call("publish", False, self.version)
 
     def _shards(self, items: Sequence[T], first: int) -> list[Sequence[T]]:

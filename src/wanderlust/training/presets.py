@@ -80,3 +80,46 @@ TOOL_CALL = TrainConfig(
     lora=16,
 )
 """A pretrained model: strict calls of tools that it has never seen, after a short warm-up on the oracle's."""
+
+DEMO = TrainConfig(
+    env="tictactoe,high=1.0,views=true",
+    policy="fresh",
+    sft_episodes=200,
+    sft_steps=350,
+    sft_batch=16,
+    sft_lr=3e-3,
+    fresh_width=128,
+    fresh_positions=512,
+    algorithm="cispo-tree",
+    ratio_min=0.25,
+    exploring_starts=2,
+    curriculum="tictactoe-starts,ramp=125",
+    steps=250,
+    tasks_per_step=48,
+    updates_per_step=2,
+    max_tokens=12,
+    lr=7e-4,
+    optimizer="muon",
+    lr_warmup_steps=10,
+    lr_end=0.05,
+    eval_every=50,
+    eval_tasks=0,
+    result_tasks=300,
+    result_samples=1,
+)
+"""Tic-tac-toe, `wander demo`: a teacher's games, then games from positions met before (docs/decisions/0006).
+
+A least weight of a credited token (`ratio_min`) lets a good move be learnt that the policy would hardly have made; a
+model of twice the default width learns in half of the steps, and a step takes little longer.
+"""
+
+QUICK_DEMO = DEMO.replace(
+    fresh_width=64,
+    sft_steps=300,
+    curriculum="tictactoe-starts,ramp=12",
+    steps=12,
+    tasks_per_step=32,
+    eval_every=12,
+    ema_decay=0.8,
+)
+"""The same in under a minute: something is learnt."""
