@@ -46,10 +46,10 @@ from wanderlust.training.group_source import (
     play_greedy,
     reference_scorer,
 )
-from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.models import (
     algorithm_context,
     cache_bytes,
+    label_free_rubric,
     load_frozen,
     load_trainable,
     merge_adapters,

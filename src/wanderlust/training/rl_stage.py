@@ -21,7 +21,6 @@ from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER
 from wanderlust.tasks.curriculum import SupportsCalibration
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.training.advice import advise, advise_during
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, point_estimates, prune
 from wanderlust.training.config import RayCluster, TrainConfig
@@ -29,7 +28,6 @@ from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
 from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
-from wanderlust.training.overoptimisation import OVEROPTIMISATION_FILE, draw_overoptimisation, overoptimisation
 from wanderlust.training.result import (
     CHECKPOINT_OF,
     LAST_CHECKPOINT,
@@ -38,8 +36,14 @@ from wanderlust.training.result import (
     rewards_of,
 )
 from wanderlust.training.reward_hacking import RewardHackingMonitors, truth_names
-from wanderlust.training.run_report import policy_sentence, write_run_report
-from wanderlust.training.verdict import AFTER
+from wanderlust.training.run_report import (
+    OVEROPTIMISATION_FILE,
+    draw_overoptimisation,
+    overoptimisation,
+    policy_sentence,
+    write_run_report,
+)
+from wanderlust.training.verdict import AFTER, advise, advise_during
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
 

@@ -32,9 +32,8 @@ from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.group_source import (
     bind_algorithm,
 )
-from wanderlust.training.label_free_rewards import label_judge
 from wanderlust.training.memory import check_gpus
-from wanderlust.training.models import algorithm_context, checkpoint_folder
+from wanderlust.training.models import algorithm_context, checkpoint_folder, label_judge
 from wanderlust.training.trainers.context_parallel import check_full_attention
 from wanderlust.training.verdict import RANDOM
 from wanderlust.training.warmup import teacher_policy

@@ -22,10 +22,10 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, GradientComputer
 from wanderlust.training.group_source import EXACT_POLICY, LocalPlayer, bind_algorithm, play_greedy, reference_scorer
-from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import (
     cache_bytes,
+    label_free_rubric,
     load_frozen,
     load_sampling,
     make_context,
