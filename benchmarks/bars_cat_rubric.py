@@ -28,8 +28,8 @@ from wanderlust.training.batch.samples import imitation_samples
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
+from wanderlust.training.train import run_training
 from wanderlust.training.trainers.in_process import LocalLearner
 from wanderlust.training.warmup import fresh_shape, imitate, play_teacher
 

@@ -15,8 +15,7 @@ from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run
-from wanderlust.training.config import TrainConfig
-from wanderlust.training.config_file import settings_by_section
+from wanderlust.training.config import TrainConfig, settings_by_section
 from wanderlust.training.train import train
 from wanderlust.training.trainers.process_pool import shard, unshard
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from wanderlust.training.algorithms.presets import ALGORITHMS as ALGORITHMS
     from wanderlust.training.algorithms.presets import algorithm as algorithm
     from wanderlust.training.algorithms.presets import with_loss as with_loss
-    from wanderlust.training.config import load_preset as load_preset
     from wanderlust.training.finetune import finetune as finetune
     from wanderlust.training.losses import CISPO_LOSS as CISPO_LOSS
     from wanderlust.training.losses import DAPO_LOSS as DAPO_LOSS
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from wanderlust.training.losses import PPO_LOSS as PPO_LOSS
     from wanderlust.training.losses import Correction as Correction
     from wanderlust.training.losses import PolicyLoss as PolicyLoss
+    from wanderlust.training.presets import load_preset as load_preset
     from wanderlust.training.trainers.fsdp import ShardedConfig as ShardedConfig
     from wanderlust.training.trainers.fsdp import ShardedTrainer as ShardedTrainer
     from wanderlust.training.trainers.tinker import TinkerService as TinkerService
@@ -56,7 +56,7 @@ _MODULES = {
     "tasks.curriculum.uniform": "Curriculum TaskStream UniformCurriculum",
     "tasks.curriculum.learnability": "PassRateBand Learnability UtilityCurriculum",
     "tasks.curriculum.exit": "ExIt ExItOptions",
-    "training.config": "load_preset",
+    "training.presets": "load_preset",
     "training.finetune": "finetune",
     "evals.prompt_evolution": "EvolutionConfig PromptEvolution optimize_prompt",
     "evals.self_revision": "iterate_revisions",

@@ -26,8 +26,7 @@ from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.store.whole_files import replacing
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.training.config import TrainConfig
-from wanderlust.training.config_file import CONFIG_TOML
+from wanderlust.training.config import CONFIG_TOML, TrainConfig
 
 BEST_CHECKPOINT = "best"
 STEP_CHECKPOINT = "step-{:06}"

@@ -34,7 +34,7 @@ from wanderlust.training.algorithms.base import Algorithm, AlgorithmContext
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.async_source import AsyncSource
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.config import RayCluster, TrainConfig
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.group_source import (
     EXACT_POLICY,
@@ -55,7 +55,7 @@ from wanderlust.training.models import (
     merge_adapters,
     rendering_of,
 )
-from wanderlust.training.setup import SERVER_CLIENTS, check_engine, check_ray
+from wanderlust.training.setup import SERVER_CLIENTS, RayCluster, check_engine, check_ray
 from wanderlust.training.trainers.base import SupportsLogprobs, SupportsWholeModel, Trainer
 from wanderlust.training.trainers.fsdp_group import FsdpGroup, FsdpTrainer, RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner

@@ -6,7 +6,56 @@ in docs/benchmarks.md; `python -m benchmarks --only NAME` measures them again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from wanderlust import plugins
+from wanderlust.errors import UsageError, nearest_names
 from wanderlust.training.config import TrainConfig
+
+PRESETS = "wanderlust.presets"
+"""Entry points of presets: a `TrainConfig`, or a `PresetCommand`."""
+
+
+class PresetCommand(Protocol):
+    """A preset that is more than one run of `train`."""
+
+    def __call__(
+        self, policy: str | None, given: Mapping[str, Any], *, out: Path | None, workers: int | None, json: bool
+    ) -> None:
+        """`wander train --preset NAME`: make its runs, or go on with them, and print the outcome.
+
+        `given` are the fields of `TrainConfig` that were named as options. Raises UsageError for what it does not take.
+        """
+        ...
+
+
+def load_preset(name: str) -> TrainConfig | PresetCommand:
+    """Load a preset of an installed package by name.
+
+    Args:
+        name: As after `wander train --preset`.
+
+    Returns:
+        The configuration of its run; of a preset of several runs, the function behind its command.
+
+    Raises:
+        UsageError: when there is none of that name, with the nearest ones, or its package gives none.
+
+    Example:
+        >>> load_preset("wordle").algorithm
+        'cispo-turns'
+    """
+    points = plugins.declared(PRESETS)
+    if name not in points:
+        guess = plugins.how_to_install(PRESETS, name) or nearest_names(name, [*points], kind="presets")
+        raise UsageError(f"there is no preset {name!r}; {guess}")
+    preset: TrainConfig | PresetCommand = plugins.load(points[name])
+    if not isinstance(preset, TrainConfig) and not callable(preset):
+        raise UsageError(f"{points[name].value} is no TrainConfig and no function, but a {type(preset).__name__}")
+    return preset
+
 
 WORDLE = TrainConfig(
     env="wanderlust.environments.wordle:BriefWordle,words=300,hard=true",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -23,12 +24,12 @@ from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import no_server_program
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import FRESH_POLICY
+from wanderlust.tasks.curriculum.uniform import Curriculum, resolve_curriculum
 from wanderlust.tasks.selection import choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.training.algorithms.base import HasRolloutPolicy, least_group_size
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import LOCKED_TASKS
-from wanderlust.training.config import RayCluster, TrainConfig
-from wanderlust.training.curricula import run_curriculum
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.group_source import (
     bind_algorithm,
 )
@@ -46,6 +47,22 @@ SERVER_CLIENTS: dict[str, type[VLLM]] = {"vllm": VLLM, "sglang": SGLang}
 """Client of each API of servers."""
 OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": "", "max_context": 0}
 """Settings of servers that are started, with their defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayCluster:
+    """Ray actors that play a run's rollouts; no setting of the run, as no figure of a synchronous one depends on it."""
+
+    workers: int
+    address: str | None = None
+    """HOST:PORT of the cluster. None: processes of this machine, or the Ray that this process is connected with."""
+
+    @classmethod
+    def of(cls, workers: int | None, address: str | None) -> Self | None:
+        """The cluster that these options name; None without workers. UsageError for an address without workers."""
+        if address is not None and workers is None:
+            raise UsageError("ray_address needs ray_workers")
+        return cls(workers=workers, address=address) if workers is not None else None
 
 
 def check_engine(config: TrainConfig) -> None:
@@ -240,6 +257,14 @@ def check_environment_gives(config: TrainConfig, env: Environment) -> None:
         raise UsageError(f"the algorithm {config.algorithm} does not read exploring_starts: take cispo-tree")
     if config.exploring_starts >= config.group_size:
         raise UsageError(f"exploring_starts is {config.exploring_starts}, and must be below group_size")
+
+
+def run_curriculum(config: TrainConfig, env: Environment) -> Curriculum:
+    """The curriculum of a run: the object in the configuration, or the one of that name."""
+    if not isinstance(config.curriculum, str):
+        return config.curriculum
+    after = 0 if config.policy == FRESH_POLICY else config.sft_episodes
+    return resolve_curriculum(config.curriculum, env, seed=config.seed, after=after)
 
 
 def check_players(config: TrainConfig, env: Environment) -> None:
