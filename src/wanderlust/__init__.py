@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from wanderlust.agent import Agent as Agent
+    from wanderlust.agent.limits import Limits as Limits
     from wanderlust.environment import Environment as Environment
     from wanderlust.environment import Episode as Episode
     from wanderlust.environment import MultiTurnEnvironment as MultiTurnEnvironment
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from wanderlust.evals.gate import check as check
     from wanderlust.evals.gate import probe as probe
     from wanderlust.evals.report import Report as Report
-    from wanderlust.limits import Limits as Limits
     from wanderlust.policies.base import SamplingOptions as SamplingOptions
     from wanderlust.policies.endpoint import Endpoint as Endpoint
     from wanderlust.policies.local.policy import LocalPolicy as LocalPolicy
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "types": "Task Message ToolCall system user assistant Completion Tokens Turn Trajectory Score Rollout Group Policy",
-    "limits": "Limits",
+    "agent.limits": "Limits",
     "agent": "Agent",
     "environment": "Environment Episode StepEnvironment SingleTurnEnvironment MultiTurnEnvironment",
     "tools.tool_environment": "ToolEnvironment",

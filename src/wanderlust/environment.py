@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from wanderlust.agent import Agent
+from wanderlust.agent.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
+from wanderlust.agent.play import Play
 from wanderlust.errors import Failure, UsageError, WanderlustError
-from wanderlust.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
-from wanderlust.play import Play
 from wanderlust.types import Message, Policy, Rollout, RubricLike, Task, Tool, Trajectory, user
 
 

@@ -1,1 +1,1 @@
-"""Whole experiments as Python functions; `minimal_rl` shows one RL run on one screen."""
+"""Whole experiments as Python functions."""

@@ -192,7 +192,7 @@ class OnPolicySource:
             for group in newest:
                 self.curriculum.observe(group)
             out.groups += newest
-            missing -= count_useful(newest, self.dynamic_sampling)
+            missing -= count_useful(newest, self.dynamic_sampling) if self.max_refills else len(newest)
         out.waited_seconds = time.monotonic() - began
         out.metrics = curriculum_metrics(self.curriculum)
         return out

@@ -1,4 +1,4 @@
-"""Evaluations during training: points of the learning curve, advice on what they show, and the checkpoints that stay."""
+"""Evaluations during training: points of the learning curve, advice on what they show, checkpoints that stay."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, load_config, write_config
 from wanderlust.training.config import ADDRESSES, TrainConfig, default_workers
-from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
+from wanderlust.training.engines import SERVICE_PLACE_FILE, open_engine, save_checkpoint
 from wanderlust.training.learning_curve import environment_metrics, evaluate_step, selection_metric
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.loop import TrainingLoop
@@ -383,9 +383,27 @@ async def _train_and_save(
     config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int, ray: RayCluster | None
 ) -> None:
     """Take the remaining steps and save the last weights; the engine's memory is free again afterwards."""
-    folder = run.path / CHECKPOINTS_FOLDER
+    env, folder = config.make_env(), run.path / CHECKPOINTS_FOLDER
+    tasks = choose_tasks(iter_tasks(env, "eval"), config.eval_tasks) if config.eval_tasks else []
+    monitors = RewardHackingMonitors.for_environment(
+        env, stop_on_warning=config.on_hack == "stop", is_own_reward=config.label_estimator == "none"
+    )
+    chosen = run_curriculum(config, env)
     async with open_engine(config, folder / START_CHECKPOINT, workers=workers, run=run.path, ray=ray) as setup:
-        await _run_rl(config, run, setup, facts=facts, logger=logger)
+        loop = TrainingLoop(
+            run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors
+        )
+        examine = partial(evaluate_step, loop, setup, tasks=tasks, config=config)
+        if run.state is None or run.state["stage"] != "rl":
+            await setup.trainer.publish()
+            async with loop.ema_weights():
+                await examine(0)
+            if isinstance(chosen, SupportsCalibration):
+                for group in await setup.group_source.play(chosen.calibration_tasks(), seed=CALIBRATION_SEED):
+                    chosen.observe(group)
+        await loop.run_rl(
+            setup.source(chosen), config, env=config.env_name, group_metrics=environment_metrics, evaluate=examine
+        )
         await save_checkpoint(folder / LAST_CHECKPOINT, config, setup)
 
 
@@ -398,26 +416,3 @@ def _log_hardware(config: TrainConfig, logger: Logger) -> None:
     if hardware.precision != "fp32" and loss.correction == TIS:
         line += f"; tokens weigh p_trainer / p_sampler, at most {TIS.ratio_max:g} (TIS), as the two round differently"
     logger.log_line(line)
-
-
-async def _run_rl(
-    config: TrainConfig, run: Run, setup: TrainingSetup, *, facts: dict[str, Any], logger: Logger
-) -> None:
-    env = config.make_env()
-    monitors = RewardHackingMonitors.for_environment(
-        env, stop_on_warning=config.on_hack == "stop", is_own_reward=config.label_estimator == "none"
-    )
-    learner = TrainingLoop(run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors)
-    tasks = choose_tasks(iter_tasks(env, "eval"), config.eval_tasks) if config.eval_tasks else []
-    examine = partial(evaluate_step, learner, setup, tasks=tasks, config=config)
-    chosen = run_curriculum(config, env)
-    if run.state is None or run.state["stage"] != "rl":
-        await setup.trainer.publish()
-        async with learner.ema_weights():
-            await examine(0)
-        if isinstance(chosen, SupportsCalibration):
-            for group in await setup.group_source.play(chosen.calibration_tasks(), seed=CALIBRATION_SEED):
-                chosen.observe(group)
-    await learner.run_rl(
-        setup.source(chosen), config, env=config.env_name, group_metrics=environment_metrics, evaluate=examine
-    )
