@@ -27,12 +27,11 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.training.batch.samples import imitation_samples
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.gradient import GradientComputer
-from wanderlust.training.losses import IMITATION_LOSS
 from wanderlust.training.reward_hacking import WARNING_EVENT
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
-from wanderlust.training.warmup import fresh_shape, play_teacher, train_sft
+from wanderlust.training.train import run_training
+from wanderlust.training.trainers.in_process import LocalLearner
+from wanderlust.training.warmup import fresh_shape, imitate, play_teacher
 
 RUNS = Path("runs/benchmarks")
 VOCABULARY, LINE_TOKENS = 1024, 4096
@@ -93,19 +92,12 @@ def started(duties: TrainConfig = DUTIES) -> Path:
     if not path.exists():
         one_thread()
         config = duties.with_sft_defaults()
-        shown = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
+        shown = play_teacher(config, logger=NullLogger())
         tokenizer = fresh_tokenizer((message.content for one in shown for message in one.messages), size=VOCABULARY)
         model, renderer = fresh_model(tokenizer, fresh_shape(config), seed=config.seed), Renderer(tokenizer)
         samples = [sample for one in shown for sample in imitation_samples(one, renderer)]
-        computer = GradientComputer(model, loss=IMITATION_LOSS, fast=True, micro_batch_tokens=LINE_TOKENS)
-        train_sft(
-            computer,
-            samples,
-            config.sft_optimizer,
-            batch=config.sft_batch,
-            seed=config.seed,
-            logger=NullLogger(),
-        )
+        learner = LocalLearner(model, config.sft_optimizer, fast=True, micro_batch_tokens=LINE_TOKENS)
+        imitate(learner, samples, config, logger=NullLogger())
         save_pretrained(path, model, tokenizer)
     return path
 

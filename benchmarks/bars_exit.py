@@ -27,7 +27,7 @@ from wanderlust.policies.local.pretrained import load_pretrained, save_pretraine
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.training.warmup import fresh_model_after_sft
 
 ROUNDS = 8

@@ -9,7 +9,7 @@ from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, learnt, told, walls
 from wanderlust.environments.kuhn import exploitability, strategy
 from wanderlust.policies.local.pretrained import load_pretrained
-from wanderlust.recipes.presets import KUHN
+from wanderlust.training.presets import KUHN
 
 
 def exploited(checkpoint: Path) -> float:

@@ -1,6 +1,6 @@
 """The demo, over five seeds: does the model pass its teacher, how far, and how long does it take?
 
-Runs `wander demo` itself, one seed after the other on an otherwise idle machine, and reads its report.json. A figure
+Runs `wander demo` itself, one seed after the other on an otherwise idle machine, and reads its demo.json. A figure
 is that of the worst seed; one with "4 of 5" is what all but the worst seed reach.
 """
 
@@ -37,7 +37,7 @@ def run(seed: int, out: Path) -> Mapping[str, Any]:
     wander = Path(sys.executable).with_name("wander")
     command = [str(wander), "demo", "--seed", str(seed), "--out", str(out)]
     subprocess.run(command, check=True, timeout=TIMEOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    report: dict[str, Any] = json.loads((out / "demo.json").read_text())
     with RunReader(out / STORE_FILE) as store:
         warnings = [event.body for event in store.events() if event.kind == WARNING_EVENT]
     return {**report, "warnings": sorted({warning["monitor"] for warning in warnings})}

@@ -27,7 +27,6 @@ from benchmarks.bar import Bar
 from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher, worth_learning
 from wanderlust.environments.tictactoe.prompts import BOARD_VIEWS, COMPACT_WORDING, view_trajectory
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
-from wanderlust.recipes.tictactoe import FULL_DEMO, QUICK_DEMO
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
@@ -35,13 +34,15 @@ from wanderlust.training.batch.samples import Sample, credited_samples, imitatio
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, set_weights, weights_of
+from wanderlust.training.presets import DEMO, QUICK_DEMO
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
+from wanderlust.training.warmup import fresh_shape
 from wanderlust.types import Group, Task
 
 EPISODES, GROUP_SIZE = 256, 8
 WARM, PAIRS = 2, 5
 TEACHER_GAMES, IMITATE_STEPS, IMITATE_BATCH = 200, 400, 16
-SAMPLING = SamplingOptions(max_tokens=FULL_DEMO.max_tokens)
+SAMPLING = SamplingOptions(max_tokens=DEMO.max_tokens)
 RELATIVE, ABSOLUTE = 1e-3, 1e-6
 """How near the two gradients must be."""
 
@@ -72,7 +73,7 @@ def taught() -> tuple[Any, Any]:
     """The demo's model and tokenizer after a short imitation of the teacher: most of its moves are legal."""
     games = [g.rollouts[0] for g in asyncio.run(collect(tictactoe_teacher(), tasks_of(TEACHER_GAMES)))]
     tokenizer = fresh_tokenizer(message.content for game in games for message in game.trajectory.messages)
-    model = fresh_model(tokenizer, QUICK_DEMO.shape, seed=0)
+    model = fresh_model(tokenizer, fresh_shape(QUICK_DEMO), seed=0)
     renderer = LocalPolicy.of(model, tokenizer).renderer
     samples = [
         sample
@@ -80,7 +81,7 @@ def taught() -> tuple[Any, Any]:
         if worth_learning(game)
         for view in BOARD_VIEWS
         for sample in imitation_samples(
-            view_trajectory(game, view, COMPACT_WORDING), renderer, context=FULL_DEMO.sft_context_weight
+            view_trajectory(game, view, COMPACT_WORDING), renderer, context=DEMO.sft_context_weight
         )
     ]
     imitate, rng = GradientComputer(model, loss=losses.IMITATION_LOSS), Random("imitate")
@@ -114,7 +115,7 @@ def theirs(model: Any, tokenizer: Any, tasks: Sequence[Task], *, seed: int) -> P
 
     def run() -> None:
         games.extend(plain.Game.of(TicTacToe(), task, seed) for task in tasks)
-        plain.play(games, model, tokenizer, max_tokens=FULL_DEMO.max_tokens)
+        plain.play(games, model, tokenizer, max_tokens=DEMO.max_tokens)
 
     taken = seconds(run)
     sampled, turns = sum(game.sampled for game in games), sum(game.turns for game in games)

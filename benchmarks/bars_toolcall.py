@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from benchmarks.bar import Bar
 from benchmarks.bars_pretrained import wander
 from wanderlust.policies.local.smollm2 import fetch_smollm2
-from wanderlust.recipes.presets import TOOL_CALL
+from wanderlust.training.presets import TOOL_CALL
 
 Shares: TypeAlias = Mapping[str, Mapping[str, float]]
 """Of all tasks, and of each kind: value, low and high."""

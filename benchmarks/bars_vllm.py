@@ -29,7 +29,7 @@ from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.engines import WEIGHTS_FOLDER
 from wanderlust.training.gradient import GradientComputer
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.types import Trajectory
 
 STEPS, SEED, STALE = 40, 0, 2

@@ -15,7 +15,7 @@ from statistics import fmean
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, gained, learnt, sampled, told, walls
 from wanderlust.environments.wordle import BriefWordle
-from wanderlust.recipes.presets import WORDLE
+from wanderlust.training.presets import WORDLE
 
 WORDS = 300
 GAMES = 3

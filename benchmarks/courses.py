@@ -20,7 +20,7 @@ from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.types import Policy, Rollout, Task
 
 SEEDS = (0, 1, 2)

@@ -1,15 +1,13 @@
 """A demo small enough for tests; run as a program it can be killed: demo_run.py FOLDER WORKERS."""
 
-import json
 import sys
 from pathlib import Path
 
-from wanderlust.recipes.tictactoe import Demo, DemoConfig
-from wanderlust.recipes.tictactoe_report import write_report
-from wanderlust.runner.progress import NullLogger
-from wanderlust.training.checkpoint import Run
+from wanderlust.cli.demo_report import write_report
+from wanderlust.training.presets import DEMO
+from wanderlust.training.train import train
 
-TINY = DemoConfig(
+TINY = DEMO.replace(
     seed=3,
     fresh_width=64,
     group_size=4,
@@ -18,18 +16,18 @@ TINY = DemoConfig(
     sft_lr=5e-3,
     steps=8,
     tasks_per_step=6,
+    updates_per_step=1,
     lr_warmup_steps=5,
     lr_end=0.1,
     eval_every=4,
+    result_tasks=30,
 )
 
 
 def main() -> None:
     folder, workers = Path(sys.argv[1]), int(sys.argv[2])
-    run = Run.resume(folder) if folder.exists() else Run.begin(folder, TINY)
-    facts = Demo(TINY, run, logger=NullLogger(), workers=workers).run_stages()
-    report = write_report(folder, facts, seed=TINY.seed)
-    print(json.dumps(report.as_dict()["rows"]))
+    train(TINY.env, TINY.policy, config=TINY, out=folder, workers=workers, progress=False)
+    write_report(folder)
 
 
 if __name__ == "__main__":

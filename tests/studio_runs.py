@@ -17,8 +17,8 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import run_training
 from wanderlust.types import (
     Group,
     Rollout,

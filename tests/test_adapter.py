@@ -15,8 +15,8 @@ from wanderlust.policies.local.pretrained import load_pretrained, save_pretraine
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.optimizer import set_weights, weights_of
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import run_training
 
 TOKENIZER = fresh_tokenizer(["take the free cell", "<move>3</move>"] * 10)
 IDS = torch.tensor([[1, 5, 9, 12, 7, 3]])

@@ -29,7 +29,7 @@ from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.group_source import LocalPlayer
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.types import Group
 

@@ -14,12 +14,12 @@ import pytest
 
 from wanderlust import Scripted, check, evaluate_sync
 from wanderlust._lazy import missing_package
+from wanderlust.cli.demo_report import DemoReport
 from wanderlust.cli.main import main
 from wanderlust.cli.train_command import note_next_commands
 from wanderlust.errors import UsageError
-from wanderlust.recipes.tictactoe import QUICK_DEMO
-from wanderlust.recipes.tictactoe_report import DemoReport
 from wanderlust.tasks.registry import resolve_object
+from wanderlust.training.presets import QUICK_DEMO
 
 ENVIRONMENTS = """
 from wanderlust import Environment, Judge, Rubric, Scripted, Task, user
@@ -387,13 +387,18 @@ def test_no_command_is_recommended_that_cannot_work(capsys: pytest.CaptureFixtur
     assert "wander play tictactoe --policy runs/x" in capsys.readouterr().out
 
 
-def test_a_finished_demo_is_shown_again(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+@pytest.mark.parametrize("recipe", ["train", "demo"])
+def test_a_finished_demo_is_shown_again(capsys: pytest.CaptureFixture[str], folder: Path, recipe: str) -> None:
     run_folder = folder / "runs" / "demo-quick-seed0"
     run_folder.mkdir(parents=True)
-    (run_folder / "run.json").write_text(json.dumps({"recipe": "demo", "config": QUICK_DEMO.as_dict()}))
+    (run_folder / "run.json").write_text(json.dumps({"recipe": recipe, "config": QUICK_DEMO.as_dict()}))
     refused(capsys, ["demo", "--quick"], 2, "wander demo --resume runs/demo-quick-seed0")
+    if recipe == "demo":
+        refused(capsys, ["demo", "--resume", run_folder], 2, "earlier version")
     report = DemoReport(seed=0, wall_s=1.0, checkpoint="c", rows=(), curve=())
-    (run_folder / "report.json").write_text(json.dumps(report.as_dict()))
+    (run_folder / "report.json").write_text(json.dumps(report.as_dict() if recipe == "demo" else {}))
+    if recipe == "train":
+        (run_folder / "demo.json").write_text(json.dumps(report.as_dict()))
     code, out, _ = run(capsys, "demo", "--quick")
     assert code == 0
     words = ("ceiling", "wander studio", "wander play", "wander eval", "wander train", "wander demo --quick --seed 1")

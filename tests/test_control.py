@@ -22,7 +22,7 @@ from wanderlust.runner.control import SOCKET_NAME, ControlCommand, send_command,
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from worlds import WANDER, found, plays, wander
 
 __all__ = ["checkpoint"]

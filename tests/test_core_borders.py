@@ -1,92 +1,53 @@
-"""The core names nothing that is to leave it: no import, not for types alone, not late, and no module by string."""
+"""The core names no package beside it: no import, not for types alone, not late, and no module by string."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src/wanderlust"
+from project_files import PACKAGES
 
-LEAVES = {
-    "worlds": (),
-    "hub": (),
-    "data": (),
-    "recipes": ("recipes/*", "cli/demo_command.py"),
-    "optimize": (),
-    "proofs": (),
-    "grids": (),
-    "inbox": (),
-    "repository": (),
-    "coding": (),
-    "budget": (),
-    "writing": (),
-    "multi_agent": (),
-    "connections": (),
-    "reasoning": (),
-}
-"""What becomes a package beside the core, as patterns below src/wanderlust; everything else is the core."""
+SOURCE = Path(__file__).parent.parent / "src/wanderlust"
+BESIDE = {path.name for folder in PACKAGES for path in (folder / "src").iterdir()}
+"""Names under which the packages beside the core are imported."""
 
 EXCEPTIONS = {
     ("algorithms.py", "wanderlust_optimize"): "three of the package's public names are offered under this name",
+    ("algorithms.pyi", "wanderlust_optimize"): "three of the package's public names are offered under this name",
     ("data.py", "wanderlust_data"): "the package's public names are offered under this name",
     ("worlds.py", "wanderlust_worlds"): "the package's public names are offered under this name",
 }
-"""The importing file and the imported module, with the reason why it may."""
-
-
-def home_of(path: str) -> str:
-    """The package that a file is to be in; empty for the core."""
-    return next((name for name, patterns in LEAVES.items() if any(fnmatch(path, one) for one in patterns)), "")
-
-
-def modules_of(source: Path) -> dict[str, str]:
-    """The file of every module, below `source`."""
-    paths = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.py"))
-    names = (f"wanderlust.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}" for path in paths)
-    return dict(zip(names, paths, strict=True))
+"""The importing file and the package, with the reason why it may."""
 
 
 def named_in(tree: ast.AST) -> Iterator[str]:
-    """What a file imports or names in its texts, as a dotted name that a module's name may be the beginning of."""
+    """The packages that a file imports or names in its texts."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            yield (node.module or "").partition(".")[0]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from re.findall(r"\bwanderlust(?:\.\w+)+|\bwanderlust_\w+", node.value)
-            if re.fullmatch(r"\w+(\.\w+)+(:\w+)?", node.value):  # as `lazy_names` takes them
-                yield f"wanderlust.{node.value.partition(':')[0]}"
+            yield from re.findall(r"\bwanderlust_\w+", node.value)
 
 
 def crossings(source: Path) -> Iterator[tuple[str, str]]:
-    """The core's files with the modules of other packages that they name."""
-    modules = modules_of(source)
-    for path in modules.values():
-        if home_of(path):
-            continue
-        for name in named_in(ast.parse((source / path).read_text(encoding="utf-8"))):
-            words = name.split(".")
-            if words[0].removeprefix("wanderlust_") in LEAVES:
-                yield path, words[0]
-            begins = (".".join(words[:end]) for end in range(len(words), 1, -1))
-            module = next((one for one in begins if one in modules), None)
-            if module is not None and home_of(modules[module]):
-                yield path, module
+    """The core's files with the packages that they name."""
+    for path in [*source.rglob("*.py"), *source.rglob("*.pyi")]:
+        for name in named_in(ast.parse(path.read_text(encoding="utf-8"))):
+            if name in BESIDE:
+                yield path.relative_to(source).as_posix(), name
 
 
-def test_every_pattern_finds_something_that_leaves():
-    paths = set(modules_of(SOURCE).values())
-    patterns = [pattern for some in LEAVES.values() for pattern in some]
-    assert [one for one in patterns if not any(fnmatch(path, one) for path in paths)] == []
+def test_there_are_packages_beside_the_core():
+    assert {"wanderlust_hub", "wanderlust_inbox"} < BESIDE
 
 
-def test_the_core_names_nothing_that_leaves_it():
+def test_the_core_names_no_package():
     found = {*crossings(SOURCE)}
     assert sorted(found - EXCEPTIONS.keys()) == []
     assert sorted(EXCEPTIONS.keys() - found) == [], "exceptions that nothing needs any more"
@@ -95,25 +56,16 @@ def test_the_core_names_nothing_that_leaves_it():
 @pytest.mark.parametrize(
     "line",
     [
-        "import wanderlust.recipes.sat.check",
-        "from wanderlust.recipes.sat import check",
-        "from wanderlust.recipes.sat.check import World",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from wanderlust.recipes.sat.check import World",
-        "def late():\n    import wanderlust.recipes.sat.check",
-        "PLACE = 'wanderlust.recipes.sat.check:World'",
-        "PLACES = {'recipes.sat.check': 'World'}",
+        "import wanderlust_worlds.engine",
+        "from wanderlust_worlds import engine",
+        "from wanderlust_worlds.engine.world import World",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from wanderlust_worlds.engine.world import World",
+        "def late():\n    import wanderlust_worlds",
+        "PLACE = 'wanderlust_worlds.engine:World'",
+        "TEXT = f'{1} wanderlust_worlds.engine'",
     ],
 )
-def test_a_module_across_the_border_is_found(tmp_path, line):
-    for path, text in (("recipes/sat/check.py", ""), ("studio/offender.py", f"{line}\n")):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(text)
-    assert {*crossings(tmp_path)} == {("studio/offender.py", "wanderlust.recipes.sat.check")}
-
-
-@pytest.mark.parametrize(
-    "line", ["from wanderlust_worlds.engine import world", "PLACE = 'wanderlust_worlds.engine:World'"]
-)
-def test_a_package_beside_the_core_is_found(tmp_path, line):
-    (tmp_path / "offender.py").write_text(f"{line}\n")
-    assert {*crossings(tmp_path)} == {("offender.py", "wanderlust_worlds")}
+def test_a_package_that_is_named_is_found(tmp_path, line):
+    (tmp_path / "studio").mkdir()
+    (tmp_path / "studio/offender.py").write_text(f"{line}\n")
+    assert {*crossings(tmp_path)} == {("studio/offender.py", "wanderlust_worlds")}

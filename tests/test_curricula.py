@@ -16,8 +16,7 @@ from wanderlust.tasks.curriculum import Curriculum, NoUsefulTasksWarning
 from wanderlust.tasks.curriculum.exit import INFO_KEY, ExIt, ExItOptions
 from wanderlust.tasks.curriculum.ladder import Ladder, LadderOptions
 from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand, UtilityCurriculum
-from wanderlust.tasks.curriculum.uniform import StratifiedOptions, TaskPool, UniformCurriculum
-from wanderlust.training.curricula import resolve_curriculum
+from wanderlust.tasks.curriculum.uniform import StratifiedOptions, TaskPool, UniformCurriculum, resolve_curriculum
 from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Turn, assistant, user
 
 TASKS = [Task(id=f"t{n}", prompt=(user(f"say {n}"),), info={"level": n % 3}) for n in range(12)]

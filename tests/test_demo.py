@@ -14,7 +14,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from patience import PATIENCE
-from wanderlust.recipes.tictactoe_report import POLICY_LABELS, REPORT_OPPONENTS
+from wanderlust.cli.demo_report import POLICY_LABELS, REPORT_OPPONENTS
 from wanderlust.store.store import RunStore
 
 SCRIPT = Path(__file__).with_name("demo_run.py")
@@ -30,14 +30,13 @@ def finish(folder: Path, workers: int = 1) -> dict[str, Any]:
     process = start(folder, workers)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said.decode()[-2000:]
-    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    report: dict[str, Any] = json.loads((folder / "demo.json").read_text())
     return report
 
 
 def figures(report: dict[str, Any]) -> dict[str, Any]:
     """All that a seed determines: everything but seconds and paths."""
-    curve = [{key: value for key, value in point.items() if key != "seconds"} for point in report["curve"]]
-    return {"rows": report["rows"], "sampled": report["sampled"], "findings": report["findings"], "curve": curve}
+    return {name: report[name] for name in ("rows", "sampled", "findings", "curve")}
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +53,8 @@ def test_a_run_leaves_report_picture_page_store_and_checkpoint(straight: tuple[P
     for row in report["rows"]:
         assert row["exact"] is True
         assert row["win"] + row["draw"] + row["loss"] == pytest.approx(1)
-    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert "| after RL | optimal |" in (folder / "report.md").read_text()
+    assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert "| after RL | optimal |" in (folder / "demo.md").read_text()
     with RunStore.read(folder / "rollouts.db") as store:
         counts = store.counts()
         assert counts["teacher"] == {"done": 40}

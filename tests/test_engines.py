@@ -32,10 +32,9 @@ from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.setup import check_servers, validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.train import resume_training, train
+from wanderlust.training.train import resume_training, run_training, train
 from wanderlust.training.trainers.process_pool import WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")

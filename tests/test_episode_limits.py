@@ -13,10 +13,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from patience import PATIENCE
+from wanderlust.agent.limits import cut_text
 from wanderlust.environment import Environment, Limits, SingleTurnEnvironment
 from wanderlust.errors import UsageError
 from wanderlust.evals.evaluate import evaluate
-from wanderlust.limits import cut_text
 from wanderlust.policies.base import TokenPrices
 from wanderlust.rubrics.judge import Judge, JudgeOptions
 from wanderlust.rubrics.rubric import Rubric

@@ -32,8 +32,8 @@ from wanderlust.training.algorithms.improvement import Improvement
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.setup import validate_config as check_training
+from wanderlust.training.train import run_training
 from wanderlust.types import Group, Message, Rollout, Score, Task, Trajectory, Turn, assistant
 
 EXIT = "exit,min_conversations=4,capacity=16"

@@ -17,6 +17,7 @@ from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.evals.report import budget_outcomes
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.filters import FilterError
 from wanderlust.store.formats import training_rows
 from wanderlust.store.store import RunStore
@@ -25,6 +26,7 @@ from wanderlust.tasks.curriculum.learnability import Learnability, UtilityCurric
 from wanderlust.tasks.curriculum.uniform import TaskPool
 from wanderlust.training.algorithms.grpo import GroupRelative, has_signal
 from wanderlust.training.algorithms.reinforce_pp import BatchNormalised
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.loop import rollout_metrics
 from wanderlust.training.warmup import play_teacher
 from wanderlust.types import Group, Message, Policy, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
@@ -84,8 +86,9 @@ def test_pass_at_k_is_of_the_seats_that_learn() -> None:
 
 
 def test_the_warm_up_imitates_the_seats_that_learn() -> None:
-    assert {t.seat for t in play_teacher(Questions(), "", 8, seed=0)} == {"asks"}
-    assert {t.seat for t in play_teacher(Both(), "", 8, seed=0)} == {"asks", "answers"}
+    for env, seats in ((Questions(), {"asks"}), (Both(), {"asks", "answers"})):
+        imitated = play_teacher(TrainConfig(env=env, sft_episodes=8), logger=NullLogger())
+        assert {one.seat for one in imitated} == seats
 
 
 def paid(*rewards: float | None, learns: tuple[bool, ...] = (True, True)) -> Rollout:

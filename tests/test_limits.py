@@ -56,12 +56,14 @@ WHOLE_COMMANDS = {
 """Public functions that take as many arguments as their command has options."""
 
 CORE_MODULES = (
-    *("types", "declared_tools", "limits", "play", "conversation_graph", "agent"),
-    *("environment", "errors", "_lazy"),
+    *("types", "declared_tools", "environment", "errors", "_lazy"),
+    *(f"agent/{name}" for name in ("__init__", "agent", "conversation_graph", "limits", "play")),
 )
 CORE = {f"src/wanderlust/{name}.py" for name in CORE_MODULES}
 """The nouns and the contracts: they need the standard library alone."""
-CORE_NAMES = {path.removeprefix("src/").removesuffix(".py").replace("/", ".") for path in CORE}
+CORE_NAMES = {
+    path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in CORE
+}
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -18,8 +18,8 @@ from wanderlust.store.reader import RunEvent
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT, RewardHackingDetected, RewardHackingMonitors
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import run_training
 from wanderlust.types import Task, user
 
 STEPS = 32

@@ -6,8 +6,7 @@ import asyncio
 from pathlib import Path
 
 import torch
-
-from wanderlust.recipes import minimal_rl
+from examples import minimal_rl
 
 WORDS = ("tasks", "rollouts", "trajectories", "scores", "advantage", "samples", "batch", "update")
 

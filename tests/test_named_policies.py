@@ -14,7 +14,6 @@ from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.policies.scripted import PerRolloutPolicy, Scripted, parse_rollout_key
-from wanderlust.recipes.tictactoe import DemoConfig
 from wanderlust.runner.engine import rollout
 from wanderlust.store.run import load_run
 from wanderlust.tasks.registry import environment_name, resolve_environment, resolve_object
@@ -204,6 +203,7 @@ def test_training_and_evaluation_store_the_same_name(tmp_path: Path) -> None:
 
 
 def test_a_configuration_of_an_earlier_version_is_the_same_one() -> None:
-    stored = {**DemoConfig().as_dict(), "env": "wanderlust.environments.tictactoe:TicTacToe"}
-    assert DemoConfig.from_dict(stored) == DemoConfig()
-    assert DemoConfig().as_dict()["env"] == "tictactoe"
+    config = TrainConfig(env="tictactoe")
+    stored = {**config.as_dict(), "env": "wanderlust.environments.tictactoe:TicTacToe"}
+    assert TrainConfig.from_dict(stored) == config
+    assert config.as_dict()["env"] == "tictactoe"

@@ -15,9 +15,9 @@ from wanderlust.cli.main import main
 from wanderlust.environments.calculator import Calculator
 from wanderlust.errors import UsageError
 from wanderlust.plugins import declared, load
+from wanderlust.tasks.curriculum.uniform import resolve_curriculum
 from wanderlust.tasks.registry import installed_environments
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.curricula import resolve_curriculum
 
 OURS = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]["entry-points"]
 PRESETS = "wanderlust.presets"

@@ -27,10 +27,10 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.serving.remote_sampler import RemoteSampler, serve_samplers
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
-from wanderlust.training.config import RayCluster, TrainConfig
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.rl_stage import run_training
-from wanderlust.training.train import train
+from wanderlust.training.setup import RayCluster
+from wanderlust.training.train import run_training, train
 from wanderlust.types import Group
 
 pytestmark = [

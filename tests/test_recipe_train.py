@@ -24,9 +24,9 @@ from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import run_training
 from wanderlust.types import Policy, Task, user
 
 

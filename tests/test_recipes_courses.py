@@ -20,10 +20,11 @@ from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
 from wanderlust.training.checkpoint import Run
-from wanderlust.training.config import PRESETS, TrainConfig, load_preset
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.presets import PRESETS, load_preset
 from wanderlust.training.setup import validate_config
+from wanderlust.training.train import run_training
 from wanderlust.training.warmup import fresh_model_after_sft, fresh_shape, teacher_policy
 
 LOADED = {name: load_preset(name) for name in declared(PRESETS)}

@@ -34,8 +34,8 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.training.finetune import resume_finetuning
-from wanderlust.training.overoptimisation import OVEROPTIMISATION_FILE
 from wanderlust.training.preferences import calibrate, calibration_error, fit_temperature, preference_pairs
+from wanderlust.training.run_report import OVEROPTIMISATION_FILE
 from wanderlust.types import assistant, user
 
 QUICK: dict[str, Any] = {"lr": 5e-3, "epochs": 12, "batch_tokens": 60, "progress": False, "eval_share": 0.3}

@@ -21,7 +21,7 @@ from wanderlust.training.algorithms.grpo import GroupRelative
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.loop import SamplerGapError, SamplerGapWarning, check_sampler_gap
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.types import Policy
 
 

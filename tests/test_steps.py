@@ -30,9 +30,9 @@ from wanderlust.training.loop import (
     NoSignalWarning,
 )
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
+from wanderlust.training.train import run_training
 from wanderlust.types import Task, user
 
 

@@ -24,8 +24,8 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.rl_stage import run_training
 from wanderlust.training.tiny_model import fresh_model
+from wanderlust.training.train import run_training
 
 PYTHON = made(VLLM_CPU)
 pytestmark = [

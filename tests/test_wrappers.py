@@ -216,7 +216,7 @@ class Told(Environment):
 """
 AT_A_DISTANCE = {"run", "tasks", "oracle", "with_frozen_seats", "rubric", "players", "frozen_seats", "extract"}
 """What is asked for in the other process: `test_hub_add` plays with it."""
-NOT_COVERED = {"exact", "has_exact", "duel", "unwrapped"}
+NOT_COVERED = {"exact", "has_exact", "duel", "unwrapped", "demonstrations", "first_move"}
 
 
 def test_an_isolated_environment_declares_what_its_package_does(tmp_path: Path) -> None:

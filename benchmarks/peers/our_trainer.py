@@ -19,7 +19,7 @@ from wanderlust.environment import Environment, Episode
 from wanderlust.rubrics.rubric import Rubric, metric
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.types import Message, Task, Trajectory, tool_message, user
 
 

@@ -1,6 +1,7 @@
 """The public names, each from the module that defines it: read when one is first used, and by type checkers."""
 
 from wanderlust.agent import Agent as Agent
+from wanderlust.agent.limits import Limits as Limits
 from wanderlust.environment import Environment as Environment
 from wanderlust.environment import Episode as Episode
 from wanderlust.environment import MultiTurnEnvironment as MultiTurnEnvironment
@@ -12,7 +13,6 @@ from wanderlust.evals.evaluate import evaluate_sync as evaluate_sync
 from wanderlust.evals.gate import check as check
 from wanderlust.evals.gate import probe as probe
 from wanderlust.evals.report import Report as Report
-from wanderlust.limits import Limits as Limits
 from wanderlust.policies.base import SamplingOptions as SamplingOptions
 from wanderlust.policies.endpoint import Endpoint as Endpoint
 from wanderlust.policies.local.policy import LocalPolicy as LocalPolicy

@@ -20,7 +20,6 @@ from wanderlust.training.algorithms.ppo import PPO as PPO
 from wanderlust.training.algorithms.presets import ALGORITHMS as ALGORITHMS
 from wanderlust.training.algorithms.presets import algorithm as algorithm
 from wanderlust.training.algorithms.presets import with_loss as with_loss
-from wanderlust.training.config import load_preset as load_preset
 from wanderlust.training.finetune import finetune as finetune
 from wanderlust.training.losses import CISPO_LOSS as CISPO_LOSS
 from wanderlust.training.losses import DAPO_LOSS as DAPO_LOSS
@@ -31,6 +30,7 @@ from wanderlust.training.losses import KL as KL
 from wanderlust.training.losses import PPO_LOSS as PPO_LOSS
 from wanderlust.training.losses import Correction as Correction
 from wanderlust.training.losses import PolicyLoss as PolicyLoss
+from wanderlust.training.presets import load_preset as load_preset
 from wanderlust.training.trainers.fsdp import ShardedConfig as ShardedConfig
 from wanderlust.training.trainers.fsdp import ShardedTrainer as ShardedTrainer
 from wanderlust.training.trainers.tinker import TinkerService as TinkerService

@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from wanderlust.agent import Agent
+from wanderlust.agent.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
+from wanderlust.agent.play import Play
 from wanderlust.errors import Failure, UsageError, WanderlustError
-from wanderlust.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
-from wanderlust.play import Play
-from wanderlust.types import Message, Policy, RubricLike, Task, Tool, user
+from wanderlust.types import Message, Policy, Rollout, RubricLike, Task, Tool, Trajectory, user
 
 
 class Episode:
@@ -180,7 +180,22 @@ class Environment(ABC):
         return None
 
     async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]] | None:
-        """Exact figures of a deterministic policy, as rows of a table; None where they cannot be computed."""
+        """Exact figures of a deterministic policy, as rows of a table; None where they cannot be computed.
+
+        A row has the policy's name, what it was measured against, and figures. With `reward`, the expected one, among
+        them a training run can take them in place of episodes (`eval_tasks` 0).
+        """
+        return None
+
+    def demonstrations(self, rollouts: Sequence[Rollout]) -> list[Trajectory]:
+        """What a warm-up imitates of a teacher's rollouts: the trajectories of the seats that learn.
+
+        An environment may leave some out, or show one in several ways.
+        """
+        return [one for rollout in rollouts for one in rollout.trajectories if one.turns and one.trainable]
+
+    def first_move(self, messages: Sequence[Message], rng: Random, nth: int) -> str | None:
+        """An answer to try in an episode's first turn, another one for each `nth`; None where none is suggested."""
         return None
 
     def duel(self) -> Environment | None:

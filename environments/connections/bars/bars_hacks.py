@@ -17,11 +17,11 @@ from typing import Any
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
 
-from wanderlust.recipes.presets import KUHN
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.presets import KUHN
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust_connections.reward_hacking import HACKS, run_laboratory, train_once
 

@@ -29,7 +29,7 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.tools.text_protocol import TextProtocol
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.types import Task
 from wanderlust_inbox.brief import BriefInbox
 from wanderlust_inbox.environment import Inbox

@@ -11,7 +11,8 @@ from wanderlust.errors import UsageError
 from wanderlust.store.provenance import read_lock
 from wanderlust.store.run import load_run
 from wanderlust.tasks.registry import environment_name, resolve_environment, resolve_object
-from wanderlust.training.config import TrainConfig, load_preset
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.presets import load_preset
 from wanderlust_inbox.brief import BriefInbox, brief_teacher
 from wanderlust_inbox.environment import Inbox
 

@@ -26,7 +26,7 @@ from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.types import Rollout
 from wanderlust_proofs.brief_proofs import BriefProofs
 from wanderlust_proofs.checkers import verify_file

@@ -22,7 +22,7 @@ from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.training.warmup import fresh_model_after_sft
 from wanderlust.types import Rollout
 from wanderlust_proofs.made_tasks import TASK_KINDS

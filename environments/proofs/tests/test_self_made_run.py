@@ -9,9 +9,9 @@ import pytest
 from wanderlust.environments.kuhn import KuhnPoker
 from wanderlust.errors import UsageError
 from wanderlust.runner.progress import NullLogger
+from wanderlust.tasks.curriculum.uniform import resolve_curriculum
 from wanderlust.training.checkpoint import Run
-from wanderlust.training.curricula import resolve_curriculum
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust_proofs.presets import SELF_MADE
 
 

@@ -20,7 +20,7 @@ from benchmarks.courses import SEEDS, interval, reward, sampled
 
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import Run
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.types import Task
 from wanderlust_worlds.life.assistant_life import AssistantLife
 from wanderlust_worlds.life.brief_life import BRIEF_FAMILIES, BRIEF_VERBS, BriefLife

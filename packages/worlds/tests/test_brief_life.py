@@ -9,8 +9,8 @@ import pytest
 from wanderlust import evaluate_sync, rollout
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
+from wanderlust.tasks.curriculum.uniform import resolve_curriculum
 from wanderlust.tasks.registry import resolve_environment
-from wanderlust.training.curricula import resolve_curriculum
 from wanderlust.types import Group
 from wanderlust_worlds.life.assistant_life import AssistantLife
 from wanderlust_worlds.life.brief_life import BRIEF_FAMILIES, BriefLife, careless_teacher

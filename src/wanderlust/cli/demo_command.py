@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_format
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -15,15 +12,14 @@ from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.train_command import note_next_commands, refuse_existing_run, run_of_recipe
-from wanderlust.errors import StoreError, UsageError
-from wanderlust.runner.control import serve_control
-from wanderlust.runner.progress import Progress
-from wanderlust.store.run_folder import REPORT_FILE, RUNS_FOLDER, open_folder, runs_in, shell_command
-from wanderlust.training.config import default_workers
+from wanderlust.errors import UsageError
+from wanderlust.store.run_folder import REPORT_FILE, RUNS_FOLDER, RunFolder, open_folder, runs_in, shell_command
+from wanderlust.training.presets import DEMO, QUICK_DEMO
 
-if TYPE_CHECKING:
-    from wanderlust.recipes.tictactoe import DemoConfig
-    from wanderlust.recipes.tictactoe_report import DemoReport
+OLD_RECIPE = "demo"
+"""The recipe of the demo's runs before it was one of `wander train`; they are shown, and do not go on."""
+OF_A_RUN = ("seed", "policy", "device", "precision")
+"""Settings in which runs of the demo differ."""
 
 
 def demo_command(
@@ -63,97 +59,69 @@ def demo_command(
         if quick or out is not None or seed is not None:
             raise UsageError("--resume goes on as the run was begun: leave --quick, --out and --seed out")
         folder = resume[0] if resume else _newest_unfinished_demo()
-        run_of_recipe(folder, "demo")
+        quick = _is_quick(folder)
     else:
-        folder = out or RUNS_FOLDER / f"demo-{'quick-' if quick else ''}seed{seed or 0}"
-        if not _is_finished_demo(folder, quick=quick, seed=seed or 0):
+        config = (QUICK_DEMO if quick else DEMO).replace(seed=seed or 0)
+        folder = out or RUNS_FOLDER / f"demo-{'quick-' if quick else ''}seed{config.seed}"
+        if not _is_finished(folder, quick=quick, seed=config.seed):
             refuse_existing_run(folder, "wander demo")
     with resumable(folder, shell_command("demo", "--resume", folder)) as progress:
-        if not (folder / REPORT_FILE).is_file():
-            config = None if resume is not None else _demo_config(quick=quick, seed=seed or 0)
-            _run_demo(
+        with needs_extra("train"):
+            from wanderlust.cli.demo_report import DEMO_CURVE, DEMO_PAGE, DEMO_REPORT, stored_report, write_report
+            from wanderlust.training.train import resume_training, train
+        if resume is None and not folder.exists():
+            words = ["demo", *(["--quick"] if quick else []), "--seed", str(config.seed)]
+            train(
+                config.env, config.policy, config=config, out=folder, workers=workers, progress=progress, command=words
+            )
+        elif not (folder / REPORT_FILE).is_file():
+            resume_training(
                 folder,
-                config,
-                progress=progress,
                 workers=workers,
+                progress=progress,
                 accept_changes=accept_changes,
                 previous_state=previous_state,
             )
-        report = _demo_report(folder)
+        report = stored_report(folder) or write_report(folder)
     if json:
         print_json({"run": str(folder), **report.as_dict()})
         return
     print_result(report.table())
-    files = [f"  {folder / name}" for name in ("curve.png", "report.md", REPORT_FILE)]
+    files = [f"  {folder / name}" for name in (DEMO_CURVE, DEMO_PAGE, DEMO_REPORT) if (folder / name).is_file()]
     print_result(None, f"{report.wall_s:.0f} seconds. Picture, report and figures:", *files)
     other_seed = shell_command("demo", *(["--quick"] if quick else []), "--seed", str(report.seed + 1))
     note_next_commands("tictactoe", folder, report.checkpoint, other_seed)
 
 
-def _demo_config(*, quick: bool, seed: int) -> DemoConfig:
-    with needs_extra("train"):
-        from wanderlust.recipes.tictactoe import FULL_DEMO, QUICK_DEMO
-    return replace(QUICK_DEMO if quick else FULL_DEMO, seed=seed)
+def _is_quick(folder: Path) -> bool:
+    """Whether a run of the demo that can go on, or is finished, is the quick one. UsageError where it is neither."""
+    run = open_folder(folder)
+    if run is not None and run.recipe == OLD_RECIPE:
+        if not run.finished:
+            raise UsageError(f"{folder} was begun by an earlier version, whose demo cannot go on: begin another one")
+        return run.config.get("steps") == QUICK_DEMO.steps
+    run = run_of_recipe(folder, "train")
+    if not _is_demo(run):
+        raise UsageError(f"{folder} is a run of another recipe (train): resume it with wander train --resume {folder}")
+    return bool(run.config["steps"] == QUICK_DEMO.steps)
 
 
-def _is_finished_demo(folder: Path, *, quick: bool, seed: int) -> bool:
+def _is_demo(run: RunFolder) -> bool:
+    """Whether a training run has the settings of one of the presets."""
+    presets = [one.as_dict() for one in (DEMO, QUICK_DEMO)]
+    return any(all(run.config.get(name) == own[name] for name in own if name not in OF_A_RUN) for own in presets)
+
+
+def _is_finished(folder: Path, *, quick: bool, seed: int) -> bool:
     """Whether the same demo was finished there."""
     run = open_folder(folder)
-    if run is None or run.recipe != "demo" or not run.finished:
-        return False
-    return _load_demo_config(folder) == _demo_config(quick=quick, seed=seed)
-
-
-def _load_demo_config(folder: Path) -> DemoConfig:
-    with needs_extra("train"):
-        from wanderlust.recipes.tictactoe import DemoConfig
-        from wanderlust.training.checkpoint import load_config
-    config: DemoConfig = load_config(folder, DemoConfig)
-    return config
-
-
-def _run_demo(
-    folder: Path,
-    config: DemoConfig | None,
-    *,
-    progress: Progress,
-    workers: int | None,
-    accept_changes: bool,
-    previous_state: bool,
-) -> None:
-    """Begin a run, or without a config open one that exists; do what is left of it, and write its report."""
-    with needs_extra("train"):
-        from wanderlust.recipes.tictactoe import Demo
-        from wanderlust.recipes.tictactoe_report import write_report
-        from wanderlust.training.checkpoint import Run
-    if config is not None:
-        run = Run.begin(folder, config)
-    else:
-        config = _load_demo_config(folder)
-        run = Run.resume(folder, previous_state=previous_state)
-    quick = ["--quick"] if config == _demo_config(quick=True, seed=config.seed) else []
-    with closing(run.store), serve_control(run.store.path, progress.log_line):
-        run.lock(config, command=["demo", *quick, "--seed", str(config.seed)], accept_changes=accept_changes)
-        facts = Demo(config, run, logger=progress, workers=workers or default_workers()).run_stages()
-    write_report(run.path, facts, seed=config.seed)
-
-
-def _demo_report(folder: Path) -> DemoReport:
-    """The report as it was written."""
-    with needs_extra("train"):
-        from wanderlust.recipes.tictactoe_report import DemoReport
-    try:
-        body = json_format.loads((folder / REPORT_FILE).read_text())
-        return DemoReport(**{name: body[name] for name in DemoReport.__dataclass_fields__})
-    except KeyError as error:
-        raise StoreError(f"{folder / REPORT_FILE}: there is no {error} in it") from error
-    except (OSError, ValueError, TypeError) as error:
-        raise StoreError(f"cannot read {folder / REPORT_FILE}: {error}") from error
+    same = run is not None and run.finished and (run.recipe == OLD_RECIPE or _is_demo(run))
+    return run is not None and same and run.config.get("seed") == seed and _is_quick(folder) == quick
 
 
 def _newest_unfinished_demo() -> Path:
     """The unfinished run of the demo that was written to last."""
-    runs = [run for run in runs_in(RUNS_FOLDER) if run.recipe == "demo"]
+    runs = [run for run in runs_in(RUNS_FOLDER) if run.recipe == "train" and _is_demo(run)]
     unfinished = [run for run in runs if not run.finished]
     if not unfinished:
         there = f": finished ones are {', '.join(str(run.path) for run in runs)}" if runs else ""

@@ -24,8 +24,9 @@ from wanderlust.store.run_folder import (
     training_command_words,
 )
 from wanderlust.tasks.registry import resolve_environment
-from wanderlust.training.config import TrainConfig, load_preset
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.loggers import check_logger_names
+from wanderlust.training.presets import load_preset
 
 if TYPE_CHECKING:
     from wanderlust.training.train import TrainResult

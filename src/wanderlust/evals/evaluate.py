@@ -10,12 +10,12 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from wanderlust.agent.limits import Spending
 from wanderlust.environment import Environment, Limits, declaration_error
 from wanderlust.errors import UsageError
 from wanderlust.evals.aggregation import SelfConsistency
 from wanderlust.evals.evaluation import Evaluation, Observer, open_workers
 from wanderlust.evals.report import Report
-from wanderlust.limits import Spending
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import RolloutSettings, SeatPolicies, WorkerBackend, run_blocking, suspended_loop

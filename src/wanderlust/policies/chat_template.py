@@ -275,7 +275,7 @@ class Renderer:
 
         With tools, calls are parsed where the template's call format is known; `turn` keys their ids.
         """
-        text = cut_at_stops(self.answer_text(ids), stops)
+        text = cut_at_stops(self.answer_text(ids), stops) if stops else self.answer_text(ids)
         return self.tool_call_format.parse(text, tools, turn=turn) if tools else assistant(text)
 
     def answer_text(self, ids: Sequence[int]) -> str:
@@ -287,7 +287,7 @@ class Renderer:
 
         Calls that the template cannot write (several where it takes one, broken ones) are written into the text.
         """
-        escaped = self._escaper.escape_tools(tools)
+        escaped = self._escaper.escape_tools(tools) if tools else []
         schemas = [tool_to_wire(tool) for tool in escaped] or None
         rewritten = [
             m
@@ -295,7 +295,7 @@ class Renderer:
             else self._spoken(m)
             for m in messages
         ]
-        if self.tool_call_format is TEXT_CALLS:
+        if self.tool_call_format is TEXT_CALLS and (tools or any(m.role == "tool" or m.tool_calls for m in rewritten)):
             rewritten, schemas = render_tools_as_text(rewritten, escaped, in_system=self._takes_system), None
         try:
             return self._apply_template(rewritten, schemas, asks)

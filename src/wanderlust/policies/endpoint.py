@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from wanderlust.conversation_graph import draw_name
+from wanderlust.agent.conversation_graph import draw_name
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, one_line
 from wanderlust.openai_types import message_to_wire, options_to_wire, parse_chat_completion, tool_to_wire
 from wanderlust.policies.refusals import Refusal, Trial, parse_refusal

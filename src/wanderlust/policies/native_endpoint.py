@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 from yarl import URL
 
-from wanderlust.conversation_graph import draw_name
+from wanderlust.agent.conversation_graph import draw_name
 from wanderlust.policies.endpoint import HttpConnection, safe_url
 from wanderlust.types import AnswerOptions, Completion, Message, OnText, Tool
 

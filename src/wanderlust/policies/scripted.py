@@ -10,7 +10,7 @@ from inspect import getsource, isawaitable
 from random import Random
 from typing import NamedTuple
 
-from wanderlust.conversation_graph import draw_name, seat_of_key
+from wanderlust.agent.conversation_graph import draw_name, seat_of_key
 from wanderlust.errors import CONTEXT_STOP, ContextFull, PolicyFailure, StopEpisode, UsageError, one_line
 from wanderlust.types import Completion, Message, Policy, Rollout, Tool, Trajectory, Turn, assistant
 

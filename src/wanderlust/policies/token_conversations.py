@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wanderlust.conversation_graph import branch_key, seat_of_key
+from wanderlust.agent.conversation_graph import branch_key, seat_of_key
 from wanderlust.declared_tools import declare_tools
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.chat_template import Renderer
@@ -99,7 +99,7 @@ class TokenConversations:
         own = self._conversations.get(key) if key else None
         if own is not None and own.busy:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
-        declared = declare_tools(tools)
+        declared = declare_tools(tools) if tools else ()
         found, new = own if own is not None else self._parent(messages, key), None
         if found is not None and found.continued_by(messages):
             declared = declared or found.tools

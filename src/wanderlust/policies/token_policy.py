@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from wanderlust.conversation_graph import draw_name
+from wanderlust.agent.conversation_graph import draw_name
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.base import (
     OnTokens,

@@ -15,6 +15,8 @@ from math import isfinite
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from wanderlust.agent import Activity, Agent, current_activity, track
+from wanderlust.agent.limits import Spending
+from wanderlust.agent.play import Play
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import (
     EnvironmentFailure,
@@ -27,8 +29,6 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
-from wanderlust.limits import Spending
-from wanderlust.play import Play
 from wanderlust.runner.control import wait_if_paused
 from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.conversation_graph import context_digests
+from wanderlust.agent.conversation_graph import context_digests
 from wanderlust.errors import ContextFull, PolicyFailure, UsageError, WanderlustError, one_line
 from wanderlust.openai_types import parse_request
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key

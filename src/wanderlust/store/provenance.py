@@ -30,7 +30,7 @@ from wanderlust.types import RubricLike, Task
 LOCK_FILE = "wander.lock"
 """File of a run's folder that says what made it."""
 LOCK_FORMAT = "wander-lock-1"
-CONTRACT = ("environment.py", "limits.py", "rubrics", "tasks", "tools")
+CONTRACT = ("environment.py", "agent/limits.py", "rubrics", "tasks", "tools")
 """Files and folders of the core that decide what any environment does and what it rewards."""
 OWN_PART = re.compile(r"wanderlust(?:_\w+|\.(?:data|worlds|(?:adapters|environments)\.\w+))\b")
 """Names of what else is ours: packages beside the core, and parts of the core that only some environments use."""

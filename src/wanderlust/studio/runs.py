@@ -48,9 +48,9 @@ from wanderlust.studio.run_index import (
     shown_environment,
 )
 
-RESUMABLE_RECIPES = {"demo": "demo", "train": "train", "finetune": "sft"}
+RESUMABLE_RECIPES = {"train": "train", "finetune": "sft"}
 """The command that resumes a run, by recipe; that of offline training is its method."""
-TRAINING_WORDS = ("train", *OFFLINE_COMMANDS.values())
+TRAINING_WORDS = ("train", "demo", *OFFLINE_COMMANDS.values())
 """First words of the commands that a run is made again with."""
 
 

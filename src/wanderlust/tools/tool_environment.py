@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from wanderlust.agent.limits import MAX_NOTE_CHARS
 from wanderlust.environment import EnvironmentReply, Episode, Limits, MultiTurnEnvironment, TasksBySplit
-from wanderlust.limits import MAX_NOTE_CHARS
 from wanderlust.tools.function import ToolSource, open_toolsets
 from wanderlust.tools.tool_calls import CallLimits, call_tools, count_outcomes
 from wanderlust.types import Message, RubricLike, Tool

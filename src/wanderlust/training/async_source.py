@@ -175,7 +175,7 @@ class AsyncSource:
             for group in newest:
                 self.curriculum.observe(group)
             out.groups += newest
-            missing -= count_useful(newest, self.dynamic_sampling)
+            missing -= count_useful(newest, self.dynamic_sampling) if self.max_refills else len(newest)
         for index, group in enumerate(out.groups):
             group.index = index
         out.metrics = {

@@ -26,8 +26,7 @@ from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.store.whole_files import replacing
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.training.config import TrainConfig
-from wanderlust.training.config_file import CONFIG_TOML
+from wanderlust.training.config import CONFIG_TOML, TrainConfig
 
 BEST_CHECKPOINT = "best"
 STEP_CHECKPOINT = "step-{:06}"
@@ -271,7 +270,7 @@ def _load_checked(folder: Path, name: str) -> dict[str, Any]:
 
 
 def recipe_of(kind: type[Any]) -> str:
-    """The word for the runs that a configuration is of: `train` for TrainConfig, `demo` for DemoConfig."""
+    """The word for the runs that a configuration is of: `train` for TrainConfig, `finetune` for FinetuneConfig."""
     return kind.__name__.removesuffix("Config").lower()
 
 

@@ -6,13 +6,14 @@ It is plain data and needs no PyTorch; `setup.py` makes models, algorithms and t
 
 import json
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from math import cos, pi
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeAlias, get_args, get_origin, get_type_hints
 
-from wanderlust import plugins
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.base import Hardware, Precision, SamplingOptions, ToolCalls
@@ -21,7 +22,6 @@ from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.config_file import read_settings, settings_as_toml
 
 Engine: TypeAlias = Literal["local", "fsdp", "vllm", "vllm+fsdp", "tinker"]
 FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5e-3}
@@ -29,14 +29,14 @@ CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
     **dict.fromkeys(("result_tasks", "epochs", "batch_tokens", "lora_alpha"), 1),
-    **dict.fromkeys(
-        ("servers", "processes", "fresh_head_width", "eval_tasks", "shards", "critic_epochs", "context_parallel"), 1
-    ),
+    **dict.fromkeys(("servers", "processes", "fresh_head_width", "shards", "critic_epochs", "context_parallel"), 1),
     **dict.fromkeys(("ratio_min", "ratio_max"), -1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
     **dict.fromkeys(
         (
             "max_staleness",
+            "exploring_starts",
+            "eval_tasks",
             "kl",
             "kl_target",
             "micro_batch_tokens",
@@ -144,6 +144,8 @@ class TrainConfig:
     """Tasks per step; each is one group."""
     group_size: int = 8
     """Rollouts per task, compared with each other."""
+    exploring_starts: int = 0
+    """Rollouts of a task whose first answer the environment suggests, as a policy may never find it. For cispo-tree."""
     temperature: float = 1.0
     """Sampling temperature of training rollouts."""
     top_p: float = 1.0
@@ -241,7 +243,7 @@ class TrainConfig:
     eval_every: int = 25
     """Steps between two evaluations on the eval split."""
     eval_tasks: int = 300
-    """Tasks of the eval split that are played at one evaluation, at most."""
+    """Tasks of the eval split that are played at one evaluation, at most. 0: exact figures, as eval --exact has."""
     result_tasks: int = 100
     """Held-out tasks of the sampled evaluation before and after training that ends a run, at most."""
     result_samples: int = 4
@@ -407,65 +409,6 @@ def wrong_value(name: str, value: Any, hints: Mapping[str, Any]) -> str:
     return ""
 
 
-PRESETS = "wanderlust.presets"
-"""Entry points of presets: a `TrainConfig`, or a `PresetCommand`."""
-
-
-class PresetCommand(Protocol):
-    """A preset that is more than one run of `train`."""
-
-    def __call__(
-        self, policy: str | None, given: Mapping[str, Any], *, out: Path | None, workers: int | None, json: bool
-    ) -> None:
-        """`wander train --preset NAME`: make its runs, or go on with them, and print the outcome.
-
-        `given` are the fields of `TrainConfig` that were named as options. Raises UsageError for what it does not take.
-        """
-        ...
-
-
-def load_preset(name: str) -> TrainConfig | PresetCommand:
-    """Load a preset of an installed package by name.
-
-    Args:
-        name: As after `wander train --preset`.
-
-    Returns:
-        The configuration of its run; of a preset of several runs, the function behind its command.
-
-    Raises:
-        UsageError: when there is none of that name, with the nearest ones, or its package gives none.
-
-    Example:
-        >>> load_preset("wordle").algorithm
-        'cispo-turns'
-    """
-    points = plugins.declared(PRESETS)
-    if name not in points:
-        guess = plugins.how_to_install(PRESETS, name) or nearest_names(name, [*points], kind="presets")
-        raise UsageError(f"there is no preset {name!r}; {guess}")
-    preset: TrainConfig | PresetCommand = plugins.load(points[name])
-    if not isinstance(preset, TrainConfig) and not callable(preset):
-        raise UsageError(f"{points[name].value} is no TrainConfig and no function, but a {type(preset).__name__}")
-    return preset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayCluster:
-    """Ray actors that play a run's rollouts; no setting of the run, as no figure of a synchronous one depends on it."""
-
-    workers: int
-    address: str | None = None
-    """HOST:PORT of the cluster. None: processes of this machine, or the Ray that this process is connected with."""
-
-    @classmethod
-    def of(cls, workers: int | None, address: str | None) -> Self | None:
-        """The cluster that these options name; None without workers. UsageError for an address without workers."""
-        if address is not None and workers is None:
-            raise UsageError("ray_address needs ray_workers")
-        return cls(workers=workers, address=address) if workers is not None else None
-
-
 def default_workers(device: str = "cpu") -> int:
     """Worker processes of a run that names no number: 2, or 1 on one core and on a GPU; no figure depends on it."""
     return 1 if device.startswith("cuda") else min(2, usable_cores())
@@ -474,3 +417,71 @@ def default_workers(device: str = "cpu") -> int:
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+CONFIG_TOML = "config.toml"
+"""File of a run's folder with every setting."""
+FIRST_SETTING = {
+    "model": "env",
+    "sft": "sft_episodes",
+    "rollout": "tasks_per_step",
+    "algorithm": "algorithm",
+    "labels": "label_estimator",
+    "optimizer": "steps",
+    "checkpoints": "eval_every",
+    "engine": "engine",
+    "run": "seed",
+}
+"""First setting of each section, in the order of TrainConfig's fields."""
+
+
+def settings_by_section(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The settings of each section, from their names in TrainConfig's order; a subclass's own are in the last one."""
+    starts = [names.index(first) for first in FIRST_SETTING.values()]
+    ends = pairwise([*starts, len(names)])
+    return {section: tuple(names[start:end]) for section, (start, end) in zip(FIRST_SETTING, ends, strict=True)}
+
+
+def read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The settings in a TOML file, checked for their names, of which these are all.
+
+    UsageError in one line, which names the file, when it cannot be read, and for sections and settings that are none.
+    """
+    try:
+        body = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}") from error
+    sections = settings_by_section(names)
+    section_of = {name: section for section, own in sections.items() for name in own}
+    settings: dict[str, Any] = {}
+    for section, values in body.items():
+        if section not in sections:
+            if section in section_of:
+                raise UsageError(f"{path}: {section} is in no section: it belongs in [{section_of[section]}]")
+            hint = nearest_names(section, [*sections], kind="sections")
+            raise UsageError(f"{path}: there is no section [{section}]; {hint}")
+        if not isinstance(values, Mapping):
+            raise UsageError(f"{path}: {section} must be a section, [{section}] with settings below it")
+        for name, value in values.items():
+            if name not in sections[section]:
+                known = section_of.get(name)
+                hint = f"it belongs in [{known}]" if known else nearest_names(name, [*section_of], kind="settings")
+                raise UsageError(f"{path}: there is no setting {name!r} in [{section}]; {hint}")
+            settings[name] = value
+    return settings
+
+
+def settings_as_toml(values: Mapping[str, Any]) -> str:
+    """Settings, in TrainConfig's order, as TOML text that `read_settings` reads."""
+    lines: list[str] = []
+    for section, names in settings_by_section([*values]).items():
+        lines += [f"[{section}]", *(f"{name} = {_toml_value(values[name])}" for name in names), ""]
+    return "\n".join(lines)
+
+
+def _toml_value(value: str | bool | float) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)

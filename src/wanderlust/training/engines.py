@@ -34,9 +34,10 @@ from wanderlust.training.algorithms.base import Algorithm, AlgorithmContext
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.async_source import AsyncSource
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.config import RayCluster, TrainConfig
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.group_source import (
+    EXACT_POLICY,
     BatchSource,
     GroupSource,
     LocalPlayer,
@@ -45,22 +46,22 @@ from wanderlust.training.group_source import (
     play_greedy,
     reference_scorer,
 )
-from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.models import (
     algorithm_context,
     cache_bytes,
+    label_free_rubric,
     load_frozen,
     load_trainable,
     merge_adapters,
     rendering_of,
 )
-from wanderlust.training.setup import SERVER_CLIENTS, check_engine, check_ray
-from wanderlust.training.trainers.base import SupportsLogprobs, Trainer
+from wanderlust.training.setup import SERVER_CLIENTS, RayCluster, check_engine, check_ray
+from wanderlust.training.trainers.base import SupportsLogprobs, SupportsWholeModel, Trainer
 from wanderlust.training.trainers.fsdp_group import FsdpGroup, FsdpTrainer, RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
 from wanderlust.training.trainers.replica import Replica
-from wanderlust.training.trainers.served import EvaluationSampler, Learner, ServedTrainer, write_weights
+from wanderlust.training.trainers.served import EvaluationSampler, ServedTrainer, write_weights
 from wanderlust.types import Group, Task, user
 
 WEIGHTS_FOLDER = "weights"
@@ -84,6 +85,8 @@ class TrainingSetup:
     """Hands out the groups of each step."""
     evaluate: Callable[[Sequence[Task]], Awaitable[list[Group]]]
     """Plays tasks greedily, inside the trainer's `ema_weights`."""
+    exact: Callable[[], Awaitable[list[dict[str, Any]] | None]]
+    """The environment's exact figures of the greedy policy, there too."""
     group_source: GroupSource
     """Plays and credits groups as in a step."""
     whole_model: Callable[..., Awaitable[Any]]
@@ -156,6 +159,7 @@ def _synchronous(
         algorithm=method,
         source=partial(OnPolicySource, trainer, count=config.tasks_per_step, algorithm=method),
         evaluate=trainer.evaluate,
+        exact=trainer.exact,
         group_source=trainer,
         whole_model=trainer.whole_model,
         export=_export(config, trainer),
@@ -193,7 +197,7 @@ async def _with_servers(
     """Servers sample; weights learn in this process or in a group, and reach the servers through the run's folder."""
     one_thread()
     model, tokenizer = load_trainable(config, start)
-    learner: Learner
+    learner: SupportsWholeModel
     if config.engine == "vllm":
         learner = stack.enter_context(LocalLearner(model, config.rl_optimizer, **_computing(config)))
     else:
@@ -333,9 +337,7 @@ def _played(
     def sampling_policy(seed: int) -> TokenPolicy:
         return TokenPolicy(samplers.training, renderer, config.sampling, seed=derive_key(config.seed, seed))
 
-    def play_eval(tasks: Sequence[Task]) -> Awaitable[list[Group]]:
-        policy = TokenPolicy(samplers.evaluation, renderer, config.sampling, seed=config.seed)
-        return play_greedy(env, tasks, policy, seed=config.seed, backend=backend)
+    policy = TokenPolicy(samplers.evaluation, renderer, config.sampling, seed=config.seed)
 
     player = LocalPlayer(
         env,
@@ -364,7 +366,8 @@ def _played(
         tokenizer=tokenizer,
         algorithm=method,
         source=source,
-        evaluate=play_eval,
+        evaluate=lambda tasks: play_greedy(env, tasks, policy, seed=config.seed, backend=backend),
+        exact=lambda: env.exact(policy.greedy(), name=EXACT_POLICY),
         group_source=player,
         whole_model=whole_model,
         export=export,

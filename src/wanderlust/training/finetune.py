@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext
 from dataclasses import asdict, fields, replace
 from functools import partial
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from wanderlust.policies.checkpoints import MAX_ONE_THREAD_PARAMETERS, resolve_s
 from wanderlust.policies.local.device import one_thread, resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
-from wanderlust.runner.control import serve_control, wait_if_paused
+from wanderlust.runner.control import serve_control
 from wanderlust.runner.engine import run_blocking, suspended_loop
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run_folder import (
@@ -35,8 +33,7 @@ from wanderlust.store.run_folder import (
 )
 from wanderlust.tasks.datasets import Row
 from wanderlust.training import losses
-from wanderlust.training.batch.samples import Sample
-from wanderlust.training.checkpoint import BEST_CHECKPOINT, TRAINER_FOLDER, Run, load_config, load_state, save_state
+from wanderlust.training.checkpoint import BEST_CHECKPOINT, Run, load_config, load_state, save_state
 from wanderlust.training.config import usable_cores
 from wanderlust.training.conversations import (
     Examples,
@@ -51,7 +48,6 @@ from wanderlust.training.conversations import (
 )
 from wanderlust.training.finetune_config import FinetuneConfig, Method
 from wanderlust.training.loggers import open_loggers
-from wanderlust.training.loop import MAX_NONFINITE_UPDATES, NonFiniteUpdate
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import checkpoint_folder, load_scoring, load_trainable, merge_adapters
 from wanderlust.training.preferences import (
@@ -62,19 +58,17 @@ from wanderlust.training.preferences import (
     why_no_preferences,
 )
 from wanderlust.training.run_report import write_loss_report
+from wanderlust.training.supervised import SupervisedLoop
 from wanderlust.training.tiny_model import fresh_model, tokenizer_of
 from wanderlust.training.train import TrainResult, check_same_run, join_if_led, start_folder
+from wanderlust.training.trainers.base import SupportsWholeModel
 from wanderlust.training.trainers.fsdp_group import RankOptions, fsdp_group
 from wanderlust.training.trainers.in_process import LocalLearner
-from wanderlust.training.trainers.served import Learner
 from wanderlust.training.warmup import VOCABULARY_SIZE, fresh_shape
 
 LAST_CHECKPOINT, START_CHECKPOINT = "last", "start"
 REFERENCE_FILE = "reference.pt"
 """The reference's log-probabilities of a DPO run: those of the initial policy, computed once."""
-SAVE_EVERY_UPDATES = 50
-"""Updates between two saved states, besides those at evaluations."""
-SHOWN_METRICS = ("loss", "reward_margin", "reward_accuracy", "chosen_reward", "rejected_reward", "grad_norm", "lr")
 
 
 @suspended_loop()
@@ -267,7 +261,7 @@ def _loss_of(config: FinetuneConfig) -> PolicyLoss:
 
 
 @asynccontextmanager
-async def _open_learner(config: FinetuneConfig, start: Path, *, updates: int) -> AsyncIterator[Learner]:
+async def _open_learner(config: FinetuneConfig, start: Path, *, updates: int) -> AsyncIterator[SupportsWholeModel]:
     """The weights that learn, in this process or sharded over several."""
     settings = config.for_engine(updates=updates)
     if config.engine == "fsdp":
@@ -297,85 +291,59 @@ async def _train(
     updates = [batch for epoch in epochs for batch in epoch]
     every = config.eval_every or len(epochs[0])
     async with _open_learner(config, start, updates=len(updates)) as learner:
-        loop = _Loop(config, run, learner, examples=examples, tokenizer=tokenizer, logger=logger, updates=len(updates))
-        first = await loop.begin()
-        for step in range(first, len(updates)):
-            await wait_if_paused()
-            await loop.update(step, [sample for n in updates[step] for sample in examples.train[n].samples])
-            done = step + 1
-            due = done % every == 0 or done == len(updates)
-            if due:
-                await loop.evaluate(done)
-            if due or done % SAVE_EVERY_UPDATES == 0:
-                await loop.save(done)
-        await loop.save_checkpoint(LAST_CHECKPOINT)
-    return loop.report()
+        loop = SupervisedLoop(
+            learner,
+            _loss_of(config),
+            stage=config.method,
+            updates=len(updates),
+            logger=logger,
+            run=run,
+            facts={"curve": [], "before": [], "after": []},
+        )
+        training = _Finetuning(config, run, learner, loop=loop, examples=examples, tokenizer=tokenizer)
+        if config.method == "dpo":
+            await training.set_reference()
+        if run.state is None:
+            run.store.truncate(["eval"], 0)
+        await loop.take(
+            lambda step: [sample for n in updates[step] for sample in examples.train[n].samples],
+            every=every,
+            evaluate=training.evaluate,
+        )
+        await training.save_checkpoint(LAST_CHECKPOINT)
+    return training.report()
 
 
-class _Loop:
-    """The updates of a run, and what they showed."""
+class _Finetuning:
+    """What the updates of a run showed on held-out rows, and what is left of it."""
 
     def __init__(
         self,
         config: FinetuneConfig,
         run: Run,
-        learner: Learner,
+        trainer: SupportsWholeModel,
         *,
+        loop: SupervisedLoop,
         examples: Examples,
         tokenizer: Any,
-        logger: Logger,
-        updates: int,
     ):
-        self.config, self.run, self.learner, self.examples = config, run, learner, examples
-        self.tokenizer, self.logger, self.updates, self.loss = tokenizer, logger, updates, _loss_of(config)
-        self.facts: dict[str, Any] = {"curve": [], "before": [], "after": [], "nonfinite": 0, "in_a_row": 0}
+        self.config, self.run, self.trainer, self.loop = config, run, trainer, loop
+        self.examples, self.tokenizer = examples, tokenizer
 
-    async def begin(self) -> int:
-        """Go on from the saved state, or evaluate the initial model; returns the update to take next."""
-        state = self.run.state
-        if self.config.method == "dpo":
-            await self._set_reference()
-        if state is not None:
-            await self.learner.restore_state(self.run.path / TRAINER_FOLDER / state["trainer"])
-            self.facts = state["facts"]
-        step = 0 if state is None else int(state["step"])
-        self.run.store.truncate([self.config.method], step)
-        if state is None:
-            self.run.store.truncate(["eval"], 0)
-            await self.evaluate(0)
-            await self.save(0)
-        return step
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is saved with the state."""
+        return self.loop.facts
 
-    async def _set_reference(self) -> None:
+    async def set_reference(self) -> None:
         """Log-probabilities of the initial policy, which stand where others have the sampler's."""
         samples = [s for one in [*self.examples.train, *self.examples.held_out] for s in one.samples]
         file = self.run.path / REFERENCE_FILE
         if not file.exists():
-            rows = await self.learner.compute_logprobs(samples, self.loss)
+            rows = await self.trainer.compute_logprobs(samples, self.loop.loss)
             save_state(file, {"logprobs": [torch.tensor(row) for row in rows]})
         for sample, row in zip(samples, load_state(file)["logprobs"], strict=True):
             sample.logprobs = row.tolist()
-
-    async def update(self, step: int, samples: list[Sample]) -> None:
-        """One update. Raises NonFiniteUpdate after several in a row without a finite loss and gradient."""
-        began = time.monotonic()
-        figures = await self.learner.forward_backward(samples, self.loss)
-        figures |= await self.learner.optim_step()
-        skipped = bool(figures.get("skipped"))
-        self.facts["nonfinite"] += skipped
-        self.facts["in_a_row"] = self.facts["in_a_row"] + 1 if skipped else 0
-        if self.facts["in_a_row"] >= MAX_NONFINITE_UPDATES:
-            raise NonFiniteUpdate(
-                f"update {step}: loss or gradient was no finite number {MAX_NONFINITE_UPDATES} times in a row; nothing "
-                "was changed by those updates: try a lower learning rate"
-            )
-        metrics = {name: figures[name] for name in SHOWN_METRICS if isfinite(figures.get(name, float("nan")))}
-        metrics["tokens_per_s"] = figures["tokens"] / (time.monotonic() - began)
-        if self.facts["nonfinite"]:
-            metrics["updates_nonfinite"] = float(self.facts["nonfinite"])
-        self.run.store.add(stage=self.config.method, step=step, metrics=metrics)
-        self.run.clock.record()
-        self.logger.log_step(self.config.method, step + 1, of=self.updates, metrics=metrics)
 
     async def evaluate(self, done: int) -> None:
         """A point of the curve; the checkpoint with the lowest loss on held-out rows is kept."""
@@ -394,7 +362,7 @@ class _Loop:
         curve.append({"step": done, "rewards": {}, "parts": {}, "metrics": estimates, "failed": 0})
         metrics = {name: value["value"] for name, value in estimates.items()}
         self.run.store.add(stage="eval", step=done, metrics=metrics)
-        self.logger.log_step("eval", done, of=self.updates, metrics=metrics)
+        self.loop.logger.log_step("eval", done, of=self.loop.updates, metrics=metrics)
         if lowest is not None and metrics["loss"] < lowest:
             await self.save_checkpoint(BEST_CHECKPOINT)
             self.facts["best_scores"] = self.facts.get("scores")
@@ -406,7 +374,7 @@ class _Loop:
         """
         held_out = self.examples.held_out
         samples = [sample for one in held_out for sample in one.samples]
-        read = iter(await self.learner.compute_logprobs(samples, self.loss))
+        read = iter(await self.trainer.compute_logprobs(samples, self.loop.loss))
         if self.config.method == "sft":
             counts = [sum(len(sample.trained_positions) for sample in one.samples) for one in held_out]
             share = len(held_out) / sum(counts)
@@ -419,7 +387,7 @@ class _Loop:
                 for sign, new, old in zip(sample.advantages, next(read), sample.logprobs, strict=True)
                 if sign
             ]
-            margins.append(self.loss.beta * sum(gains))
+            margins.append(self.loop.loss.beta * sum(gains))
             scores.append((gains[0], -gains[-1]))
         if self.config.method == "reward":
             self.facts["scores"] = scores
@@ -435,24 +403,17 @@ class _Loop:
             out.setdefault(one.key, []).append(value)
         return out
 
-    async def save(self, done: int) -> None:
-        """Save everything that resuming needs."""
-        folder, name = self.run.path / TRAINER_FOLDER, f"{self.config.method}-{done}"
-        folder.mkdir(exist_ok=True)
-        await self.learner.save_state(folder / name)
-        self.run.save({"stage": self.config.method, "step": done, "trainer": name, "facts": self.facts})
-
     async def save_checkpoint(self, name: str) -> None:
         """Save the weights as a Hugging Face folder, adapters merged."""
-        settings = self.config.for_engine(updates=max(self.updates, 1))
-        model = merge_adapters(settings, await self.learner.whole_model())
+        settings = self.config.for_engine(updates=max(self.loop.updates, 1))
+        model = merge_adapters(settings, await self.trainer.whole_model())
         save_pretrained(self.run.path / CHECKPOINTS_FOLDER / name, model, self.tokenizer)
 
     def report(self) -> dict[str, Any]:
         """The run's report, which is written and marks it as finished."""
         curve, config = self.facts["curve"], self.config
         best = min(curve, key=lambda point: (point["metrics"]["loss"]["value"], -point["step"]), default=None)
-        chosen = BEST_CHECKPOINT if best is not None and 0 < best["step"] < self.updates else LAST_CHECKPOINT
+        chosen = BEST_CHECKPOINT if best is not None and 0 < best["step"] < self.loop.updates else LAST_CHECKPOINT
         body = {
             "seed": config.seed,
             "method": config.method,
@@ -463,7 +424,7 @@ class _Loop:
             "verdict": self._verdict(),
             "curve": curve,
             "best": None if best is None else {"step": best["step"], "loss": best["metrics"]["loss"]["value"]},
-            "updates": self.updates,
+            "updates": self.loop.updates,
             "rows": {
                 "trained": len(self.examples.train),
                 "held_out": len(self.examples.held_out),

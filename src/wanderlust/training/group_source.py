@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from wanderlust.environment import Environment
+from wanderlust.policies.local.policy import ExploringStarts
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import DEFAULT_CONCURRENCY, WorkerBackend, play_groups
 from wanderlust.tasks.curriculum import Curriculum, SupportsMetrics
@@ -36,6 +37,10 @@ async def play_greedy(
     return await play_groups(env, tasks, policy.greedy(), seed=seed, concurrency=backend or DEFAULT_CONCURRENCY)
 
 
+EXACT_POLICY = "rl"
+"""Name of the policy in the rows of exact figures of a training run."""
+
+
 class GroupSource(Protocol):
     """Plays a group per task and credits it."""
 
@@ -56,21 +61,23 @@ class LocalPlayer:
         algorithm: Algorithm,
         reference: Scorer | None = None,
         rubric: RubricLike | None = None,
-        explore: Callable[[TokenPolicy], Policy] | None = None,
         backend: WorkerBackend | None = None,
     ):
         """`policy` makes one that draws by a seed; `algorithm` is the config's, bound to the run; `rubric` is used in
-        place of the environment's; `explore` wraps the policy that plays; `backend` plays the episodes elsewhere."""
+        place of the environment's; `backend` plays the episodes elsewhere."""
         self.backend = backend
         self.env, self.config, self.policy = env, config, policy
-        self.algorithm, self.reference, self.rubric, self.explore = algorithm, reference, rubric, explore
+        self.algorithm, self.reference, self.rubric = algorithm, reference, rubric
 
     def rollout_policy(self, seed: int) -> Policy:
         """Who plays the groups of one call of `play`."""
         policy = self.policy(seed)
         if isinstance(self.algorithm, HasRolloutPolicy):
             return self.algorithm.rollout_policy(policy)
-        return self.explore(policy) if self.explore is not None else policy
+        if self.config.exploring_starts:
+            own = self.config.group_size - self.config.exploring_starts
+            return ExploringStarts(policy, self.env.first_move, first=own)
+        return policy
 
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
         """Play all of them at once, wait for the last one, credit them."""
@@ -185,7 +192,7 @@ class OnPolicySource:
             for group in newest:
                 self.curriculum.observe(group)
             out.groups += newest
-            missing -= count_useful(newest, self.dynamic_sampling)
+            missing -= count_useful(newest, self.dynamic_sampling) if self.max_refills else len(newest)
         out.waited_seconds = time.monotonic() - began
         out.metrics = curriculum_metrics(self.curriculum)
         return out

@@ -12,13 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
-from random import Random
 from typing import Any, TypeAlias
 
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError
 from wanderlust.runner.control import wait_if_paused
 from wanderlust.runner.progress import Logger
-from wanderlust.training import losses
 from wanderlust.training.advantages import assign_batch_advantages
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, SupportsState
 from wanderlust.training.algorithms.grpo import has_signal
@@ -152,24 +150,6 @@ class TrainingLoop:
                 "algorithm": self.algorithm.state() if isinstance(self.algorithm, SupportsState) else {},
             }
         )
-
-    async def run_sft(self, samples: Sequence[Sample], config: TrainConfig) -> None:
-        """Gradient steps on the imitation loss; every pass over the samples is shuffled anew."""
-        start = await self.begin("sft", config.sft_optimizer)
-        for step in range(start, config.sft_steps):
-            await wait_if_paused()
-            began = time.monotonic()
-            samples_of_step = _batch(samples, step, config.sft_batch, seed=config.seed)
-            figures = await self._update(step, samples_of_step, losses.IMITATION_LOSS)
-            tokens = figures.pop("tokens")
-            await self.trainer.publish()
-            metrics = self.counters.finite_metrics(figures)
-            metrics["tokens_per_s"] = tokens / (time.monotonic() - began)
-            self.run.store.add(stage="sft", step=step, metrics=metrics)
-            self.run.clock.record()
-            self.logger.log_step("sft", step + 1, of=config.sft_steps, metrics=metrics)
-            if (step + 1) % (SAVE_EVERY_STEPS * 10) == 0:
-                await self.save("sft", step + 1)
 
     async def run_rl(
         self, source: BatchSource, config: TrainConfig, *, env: str, group_metrics: GroupMetrics, evaluate: EvalCallback
@@ -344,18 +324,6 @@ def check_sampler_gap(step: int, gap: float, config: TrainConfig) -> str | None:
             "model; where a service samples in lower precision, set --precision bf16"
         )
     return f"{line} (said once); set --max-staleness lower, or choose a loss that corrects for it (grpo-tis, cispo)"
-
-
-def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> list[Sample]:
-    """The samples of one step of endless shuffled passes."""
-    out: list[Sample] = []
-    place = step * size
-    while len(out) < size:
-        turn, index = divmod(place + len(out), len(samples))
-        order = list(samples)
-        Random(f"imitate/{seed}/{turn}").shuffle(order)
-        out += order[index : index + size - len(out)]
-    return out
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:

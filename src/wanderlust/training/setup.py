@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -23,18 +24,17 @@ from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import no_server_program
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import FRESH_POLICY
+from wanderlust.tasks.curriculum.uniform import Curriculum, resolve_curriculum
 from wanderlust.tasks.selection import choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.training.algorithms.base import HasRolloutPolicy, least_group_size
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import LOCKED_TASKS
-from wanderlust.training.config import RayCluster, TrainConfig
-from wanderlust.training.curricula import run_curriculum
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.group_source import (
     bind_algorithm,
 )
-from wanderlust.training.label_free_rewards import label_judge
 from wanderlust.training.memory import check_gpus
-from wanderlust.training.models import algorithm_context, checkpoint_folder
+from wanderlust.training.models import algorithm_context, checkpoint_folder, label_judge
 from wanderlust.training.trainers.context_parallel import check_full_attention
 from wanderlust.training.verdict import RANDOM
 from wanderlust.training.warmup import teacher_policy
@@ -47,6 +47,22 @@ SERVER_CLIENTS: dict[str, type[VLLM]] = {"vllm": VLLM, "sglang": SGLang}
 """Client of each API of servers."""
 OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": "", "max_context": 0}
 """Settings of servers that are started, with their defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayCluster:
+    """Ray actors that play a run's rollouts; no setting of the run, as no figure of a synchronous one depends on it."""
+
+    workers: int
+    address: str | None = None
+    """HOST:PORT of the cluster. None: processes of this machine, or the Ray that this process is connected with."""
+
+    @classmethod
+    def of(cls, workers: int | None, address: str | None) -> Self | None:
+        """The cluster that these options name; None without workers. UsageError for an address without workers."""
+        if address is not None and workers is None:
+            raise UsageError("ray_address needs ray_workers")
+        return cls(workers=workers, address=address) if workers is not None else None
 
 
 def check_engine(config: TrainConfig) -> None:
@@ -221,6 +237,7 @@ def validate_config(config: TrainConfig) -> None:
             "an algorithm without a baseline, like reinforce"
         )
     check_players(config, env)
+    check_environment_gives(config, env)
     if config.policy != FRESH_POLICY:
         folder = checkpoint_folder(config.policy)
         model, tokenizer = load_pretrained(folder)
@@ -230,6 +247,24 @@ def validate_config(config: TrainConfig) -> None:
         bind_algorithm(method, algorithm_context(config, folder, tokenizer))
     elif config.teacher:
         raise UsageError("a fresh model makes its own tokenizer, so it cannot learn from the checkpoint `teacher`")
+
+
+def check_environment_gives(config: TrainConfig, env: Environment) -> None:
+    """Raises UsageError where exact figures or first moves are asked for, and nobody gives or reads them."""
+    if not config.eval_tasks and not env.has_exact:
+        raise UsageError(f"{config.env_name} computes no exact figures: set eval_tasks to 1 or more")
+    if config.exploring_starts and not getattr(configured_algorithm(config), "credits_explorers", False):
+        raise UsageError(f"the algorithm {config.algorithm} does not read exploring_starts: take cispo-tree")
+    if config.exploring_starts >= config.group_size:
+        raise UsageError(f"exploring_starts is {config.exploring_starts}, and must be below group_size")
+
+
+def run_curriculum(config: TrainConfig, env: Environment) -> Curriculum:
+    """The curriculum of a run: the object in the configuration, or the one of that name."""
+    if not isinstance(config.curriculum, str):
+        return config.curriculum
+    after = 0 if config.policy == FRESH_POLICY else config.sft_episodes
+    return resolve_curriculum(config.curriculum, env, seed=config.seed, after=after)
 
 
 def check_players(config: TrainConfig, env: Environment) -> None:

@@ -8,32 +8,68 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import render_html, render_text
+from wanderlust.policies.base import DEFAULT_HARDWARE
 from wanderlust.policies.checkpoints import resolve_checkpoint, resolve_start
 from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.control import serve_control
-from wanderlust.runner.engine import suspended_loop
+from wanderlust.runner.engine import run_blocking, suspended_loop
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.runner.terminal import Table
-from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
-from wanderlust.tasks.curriculum import Curriculum
+from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
+from wanderlust.tasks.curriculum import Curriculum, SupportsCalibration
 from wanderlust.tasks.registry import resolve_environment
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.checkpoint import Run, load_config, write_config
-from wanderlust.training.config import ADDRESSES, RayCluster, TrainConfig, default_workers
+from wanderlust.training.algorithms.presets import configured_algorithm
+from wanderlust.training.checkpoint import Run, best_point, eval_curve, load_config, write_config
+from wanderlust.training.config import ADDRESSES, TrainConfig, default_workers
+from wanderlust.training.engines import SERVICE_PLACE_FILE, open_engine, save_checkpoint
+from wanderlust.training.learning_curve import environment_metrics, evaluate_step, selection_metric
 from wanderlust.training.loggers import open_loggers
+from wanderlust.training.loop import TrainingLoop
+from wanderlust.training.losses import TIS
 from wanderlust.training.memory import check_memory
-from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run_report import describe_result, figure_text, result_header, result_rows
-from wanderlust.training.setup import check_engine, check_ray, check_servers, validate_config
+from wanderlust.training.result import (
+    CHECKPOINT_OF,
+    LAST_CHECKPOINT,
+    START_CHECKPOINT,
+    evaluate_result,
+)
+from wanderlust.training.reward_hacking import RewardHackingMonitors
+from wanderlust.training.run_report import (
+    OVEROPTIMISATION_FILE,
+    describe_result,
+    draw_overoptimisation,
+    figure_text,
+    overoptimisation,
+    policy_sentence,
+    result_header,
+    result_rows,
+    write_run_report,
+)
+from wanderlust.training.setup import (
+    RayCluster,
+    check_engine,
+    check_ray,
+    check_servers,
+    run_curriculum,
+    validate_config,
+)
 from wanderlust.training.trainers.fsdp_group import join_group
+from wanderlust.training.verdict import AFTER, advise
+from wanderlust.training.warmup import initial_model
+
+CALIBRATION_SEED = -1
+"""Seed of the rollouts that the first model plays for the curriculum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,3 +320,99 @@ def check_same_run(folder: Path, config: Any) -> None:
     other = [f"{name} was {stored[name]} and is {value}" for name, value in asked.items() if stored[name] != value]
     if other:
         raise UsageError(f"{folder} holds another run ({'; '.join(other)}): choose another folder")
+
+
+def run_training(
+    config: TrainConfig, run: Run, *, logger: Logger, workers: int = 2, ray: RayCluster | None = None
+) -> dict[str, Any]:
+    """Run the remaining steps, rollouts on `ray` where it is given; returns the content of the run's report.
+
+    A run that was interrupted at any moment and resumed ends with the same weights, where `max_staleness` is 0;
+    else no group is lost and none is learnt from twice.
+    """
+    _log_hardware(config, logger)
+    start, end = (run.path / CHECKPOINTS_FOLDER / name for name in (START_CHECKPOINT, LAST_CHECKPOINT))
+    if not start.exists():
+        save_pretrained(start, *initial_model(config, logger, run))
+        run.clock.record()
+    state: dict[str, Any] = {"step": 0, "facts": {"curve": []}}
+    if run.state is not None and run.state["stage"] == "rl":
+        state = run.state
+    facts: dict[str, Any] = state["facts"]
+    run.store.truncate(["rl"], state["step"])
+    run_blocking(partial(_train_and_save, config, run, facts=facts, logger=logger, workers=workers, ray=ray))
+    run.clock.record()
+    curve = facts["curve"]
+    body = {"seed": config.seed, "wall_s": 0.0, "checkpoint": str(end), "curve": curve}
+    points, chosen_by = eval_curve(curve, config.best_metric), selection_metric(config)
+    top = best_point(eval_curve(curve, chosen_by))
+    body["best"] = None if top is None else {"step": top.step, chosen_by: top.value}
+    result = body["result"] = evaluate_result(
+        config, run, best_step=top.step if top is not None else None, logger=logger
+    )
+    body["policy_checkpoint"] = CHECKPOINT_OF[result.get("policy", AFTER)]
+    if not end.exists():
+        body["service_weights"] = (run.path / SERVICE_PLACE_FILE).read_text().strip()
+    signal, clipped = (
+        [value for _, value in run.store.metrics("rl", name)] for name in ("frac_groups_with_signal", "clip_fraction")
+    )
+    body["advice"] = (
+        [result["advice"]]
+        if result.get("advice")
+        else advise(
+            config,
+            rewards=result.get("rewards", {}),
+            verdict=result.get("verdict", ""),
+            signal=signal,
+            points=points,
+            unchanged=result.get("unchanged"),
+            clipped=clipped,
+        )
+    )
+    body["policy_sentence"] = policy_sentence(body)
+    if curve_of_truth := overoptimisation(run.store, kl_weight=config.kl):
+        body["overoptimisation"] = curve_of_truth
+        draw_overoptimisation(run.path / OVEROPTIMISATION_FILE, curve_of_truth)
+    body["wall_s"] = round(run.clock.record(), 1)
+    title = f"Training in {config.env_name}"
+    write_run_report(run.path, body, title=title, rewards=run.store.metrics("rl", "reward"))
+    return body
+
+
+async def _train_and_save(
+    config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int, ray: RayCluster | None
+) -> None:
+    """Take the remaining steps and save the last weights; the engine's memory is free again afterwards."""
+    env, folder = config.make_env(), run.path / CHECKPOINTS_FOLDER
+    tasks = choose_tasks(iter_tasks(env, "eval"), config.eval_tasks) if config.eval_tasks else []
+    monitors = RewardHackingMonitors.for_environment(
+        env, stop_on_warning=config.on_hack == "stop", is_own_reward=config.label_estimator == "none"
+    )
+    chosen = run_curriculum(config, env)
+    async with open_engine(config, folder / START_CHECKPOINT, workers=workers, run=run.path, ray=ray) as setup:
+        loop = TrainingLoop(
+            run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors
+        )
+        examine = partial(evaluate_step, loop, setup, tasks=tasks, config=config)
+        if run.state is None or run.state["stage"] != "rl":
+            await setup.trainer.publish()
+            async with loop.ema_weights():
+                await examine(0)
+            if isinstance(chosen, SupportsCalibration):
+                for group in await setup.group_source.play(chosen.calibration_tasks(), seed=CALIBRATION_SEED):
+                    chosen.observe(group)
+        await loop.run_rl(
+            setup.source(chosen), config, env=config.env_name, group_metrics=environment_metrics, evaluate=examine
+        )
+        await save_checkpoint(folder / LAST_CHECKPOINT, config, setup)
+
+
+def _log_hardware(config: TrainConfig, logger: Logger) -> None:
+    """Say where is computed, where that is not as ever, and what makes up for it."""
+    hardware, loss = resolve_device(config.hardware), configured_algorithm(config).loss
+    if hardware == DEFAULT_HARDWARE or not isinstance(logger, ProgressLogger):
+        return
+    line = f"computing on {hardware.device} in {hardware.precision}"
+    if hardware.precision != "fp32" and loss.correction == TIS:
+        line += f"; tokens weigh p_trainer / p_sampler, at most {TIS.ratio_max:g} (TIS), as the two round differently"
+    logger.log_line(line)

@@ -10,6 +10,8 @@ from typing import Any
 
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError, one_line
+from wanderlust.evals.accumulator import report_of_groups
+from wanderlust.policies.base import Hardware
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.pretrained import load_pretrained
@@ -21,35 +23,35 @@ from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample, imitation_samples
-from wanderlust.training.config import OptimizerConfig, TrainConfig
-from wanderlust.training.gradient import GradientComputer, combine
+from wanderlust.training.checkpoint import Run
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.group_source import trajectories_of
 from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters, rendering_of
-from wanderlust.training.optimizer import Optimizer
+from wanderlust.training.supervised import SupervisedLoop
 from wanderlust.training.tiny_model import ModelShape, fresh_model, tokenizer_of
+from wanderlust.training.trainers.in_process import LocalLearner
 from wanderlust.types import Policy, Task, Trajectory
 
-LOG_EVERY_STEPS = 25
-"""Steps between two lines of progress."""
+TEACHER_STAGE = "teacher"
+"""The stage of a run's store with the teacher's episodes."""
 MAX_CONCURRENT_EPISODES = 8
 """Episodes in one pass through a model of millions of weights: what fits into little memory."""
 VOCABULARY_SIZE = 2048
 """Tokens of a fresh model's tokenizer, at most; a few hundred bytes and special tokens are among them."""
 
 
-def fresh_model_after_sft(config: TrainConfig, *, logger: Logger) -> tuple[Any, Any]:
+def fresh_model_after_sft(config: TrainConfig, *, logger: Logger, run: Run | None = None) -> tuple[Any, Any]:
     """A fresh model trained on the teacher's episodes, and its tokenizer; equal arguments, equal weights."""
     one_thread()
     config = config.with_sft_defaults()
-    trajectories = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
+    trajectories = play_teacher(config, logger=logger, run=run)
     tools = (tool for one in trajectories for turn in one.turns for tool in turn.tools)
     messages = (m for one in trajectories for turn in one.turns for m in (*turn.observation, turn.action))
     tokenizer = tokenizer_of(messages, tools, size=VOCABULARY_SIZE)
     rendering_of(config).set(tokenizer)
     model = fresh_model(tokenizer, fresh_shape(config), seed=config.seed)
     samples = teacher_samples(trajectories, model, tokenizer, config=config, logger=logger)
-    computer = GradientComputer(model, loss=losses.IMITATION_LOSS)
-    train_sft(computer, samples, config.sft_optimizer, batch=config.sft_batch, seed=config.seed, logger=logger)
+    imitate(LocalLearner(model, config.sft_optimizer), samples, config, logger=logger, run=run)
     return model, tokenizer
 
 
@@ -66,13 +68,15 @@ def fresh_shape(config: TrainConfig) -> ModelShape:
     )
 
 
-def sft_on_teacher(model: Any, tokenizer: Any, config: TrainConfig, *, logger: Logger) -> None:
-    """Train a pretrained model on the teacher's episodes, in place; equal arguments, equal weights."""
-    config = config.with_sft_defaults()
-    trajectories = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
-    computer = GradientComputer(model, loss=losses.IMITATION_LOSS, micro_batch=MAX_CONCURRENT_EPISODES, fast=True)
-    samples = teacher_samples(trajectories, model, tokenizer, config=config, logger=logger)
-    train_sft(computer, samples, config.sft_optimizer, batch=config.sft_batch, seed=config.seed, logger=logger)
+def imitate(
+    learner: LocalLearner, samples: Sequence[Sample], config: TrainConfig, *, logger: Logger, run: Run | None = None
+) -> None:
+    """The SFT updates of a run, on samples drawn by its seed; goes on where the run stopped."""
+    rng, count = Random(f"imitate/{config.seed}"), min(config.sft_batch, len(samples))
+    batches = [rng.sample(samples, count) for _ in range(config.sft_steps)]
+    loop = SupervisedLoop(learner, losses.IMITATION_LOSS, stage="sft", updates=config.sft_steps, logger=logger, run=run)
+    with learner:
+        run_blocking(partial(loop.take, batches.__getitem__))
 
 
 MAX_UNREACHABLE_SHARE = 0.5
@@ -123,41 +127,29 @@ def teacher_samples(
     return samples
 
 
-def train_sft(
-    computer: GradientComputer,
-    samples: Sequence[Sample],
-    config: OptimizerConfig,
-    *,
-    batch: int,
-    seed: int,
-    logger: Logger,
-) -> None:
-    """Gradient steps of the reader's model on `batch` of the samples each, drawn by the seed."""
-    optimizer, rng = Optimizer(computer.model, config), Random(f"imitate/{seed}")
-    for step in range(config.steps):
-        gradient = combine([computer.gradient(rng.sample(samples, min(batch, len(samples))))])
-        optimizer.step(gradient)
-        if (step + 1) % LOG_EVERY_STEPS == 0 or step + 1 == config.steps:
-            logger.log_step("sft", step + 1, of=config.steps, metrics=gradient.sums.metrics())
-
-
-def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[Trajectory]:
-    """So many episodes of the teacher of that name: the trajectories of the seats that learn.
+def play_teacher(config: TrainConfig, *, logger: Logger, run: Run | None = None) -> list[Trajectory]:
+    """The episodes of the configuration's teacher, of which the `run` keeps the rollouts, as they are to be imitated.
 
     Raises UsageError when it says nothing there.
     """
+    env, count = config.make_env(), config.sft_episodes
     tasks = choose_tasks(iter_tasks(env, "train"), count)
     if not tasks:
         raise UsageError("the split 'train' is empty, so there is nothing to imitate and to train on")
     tasks = list(islice(cycle(tasks), count))
-    teacher = teacher_policy(env, name, tasks)
-    groups = run_blocking(partial(play_groups, env, tasks, teacher, seed=seed))
-    trajectories = [one for one in trajectories_of(groups) if one.turns and one.trainable]
+    teacher = teacher_policy(env, config.sft_teacher, tasks)
+    groups = run_blocking(partial(play_groups, env, tasks, teacher, seed=config.seed))
+    trajectories = env.demonstrations([rollout for group in groups for rollout in group.rollouts])
     if not trajectories:
         errors = [f"{r.stop_reason}: {r.error}" for group in groups for r in group.rollouts if r.error]
         answered = any(one.turns for one in trajectories_of(groups))
         why = errors[0] if errors else "no seat of the environment learns" if answered else "no agent was ever asked"
         raise UsageError(f"the teacher gave no answer in any episode, so there is nothing to train on: {one_line(why)}")
+    if run is not None:
+        run.store.truncate([TEACHER_STAGE], 0)
+        run.store.add(groups, stage=TEACHER_STAGE, step=0, env=config.env_name)
+    metrics = {f"metric/{name}": each.value for name, each in report_of_groups(groups).metrics.items()}
+    logger.log_step(TEACHER_STAGE, len(groups), of=len(groups), metrics=metrics)
     return trajectories
 
 
@@ -181,17 +173,25 @@ def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> P
     raise UsageError(f"the environment has no player {name!r} to imitate, as a fresh model does first: {remedy}")
 
 
-def initial_model(config: TrainConfig, logger: Logger) -> tuple[Any, Any]:
+def initial_model(config: TrainConfig, logger: Logger, run: Run | None = None) -> tuple[Any, Any]:
     """The model that RL starts from, after SFT where the configuration asks for it, and its tokenizer."""
     if config.policy == FRESH_POLICY:
-        return fresh_model_after_sft(config, logger=logger)
+        return fresh_model_after_sft(config, logger=logger, run=run)
     folder = checkpoint_folder(config.policy)
     if not config.sft_episodes:
         model, tokenizer = load_pretrained(folder)
         rendering_of(config).set(tokenizer)
         return model, tokenizer
     one_thread()
+    config = config.with_sft_defaults()
     model, tokenizer = load_trainable(config, folder)
     rendering_of(config).set(tokenizer)
-    sft_on_teacher(model, tokenizer, config, logger=logger)
+    samples = teacher_samples(
+        play_teacher(config, logger=logger, run=run), model, tokenizer, config=config, logger=logger
+    )
+    hardware = Hardware(device=config.device)
+    learner = LocalLearner(
+        model, config.sft_optimizer, micro_batch=MAX_CONCURRENT_EPISODES, fast=True, hardware=hardware
+    )
+    imitate(learner, samples, config, logger=logger, run=run)
     return merge_adapters(config, model), tokenizer

@@ -31,7 +31,7 @@ from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
-from wanderlust.training.rl_stage import run_training
+from wanderlust.training.train import run_training
 from wanderlust.training.warmup import teacher_policy
 from wanderlust.types import Rollout
 

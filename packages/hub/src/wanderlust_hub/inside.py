@@ -16,6 +16,8 @@ from itertools import islice
 from typing import Any, cast
 
 from wanderlust.agent import Agent, release_conversation
+from wanderlust.agent.limits import Limits
+from wanderlust.agent.play import Play
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import (
     EnvironmentFailure,
@@ -26,8 +28,6 @@ from wanderlust.errors import (
     WanderlustError,
     boundary,
 )
-from wanderlust.limits import Limits
-from wanderlust.play import Play
 from wanderlust.runner.engine import finite_score
 from wanderlust.tasks.registry import make_environment
 from wanderlust.types import Completion, Group, GroupRubric, Message, Policy, Rollout, Score, Task, Tool

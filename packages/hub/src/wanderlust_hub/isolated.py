@@ -3,8 +3,8 @@
 Tasks, episodes, judgements and scripted players of the package come over a channel; policies, limits and records stay
 here. A rollout is the same as that of the environment in this process.
 
-Not covered: seats that read an answer's options or pieces (`act_with_context`), `duel` and `exact`, settings with a
-comma, judges that need a model, and environments that open sandboxes themselves.
+Not covered: seats that read an answer's options or pieces (`act_with_context`), `duel`, `exact`, `demonstrations`,
+`first_move`, settings with a comma, judges that need a model, and environments that open sandboxes themselves.
 """
 
 from __future__ import annotations

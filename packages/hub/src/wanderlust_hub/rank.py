@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 import zstandard
 
+from wanderlust.agent.limits import Limits
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, StoreError, UsageError, one_line
 from wanderlust.evals.gate import MAX_TASKS_COMPARED
 from wanderlust.evals.splits import shared_tasks
 from wanderlust.evals.statistics import estimate
-from wanderlust.limits import Limits
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.provenance import read_lock
 from wanderlust.store.run_folder import EVALUATION_STAGE, STORE_FILE, find_evaluation

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from wanderlust.agent.limits import Limits
 from wanderlust.errors import (
     EnvironmentFailure,
     Failure,
@@ -26,7 +27,6 @@ from wanderlust.errors import (
     WorkerFailure,
     one_line,
 )
-from wanderlust.limits import Limits
 from wanderlust.types import AnswerDetails, Message, Rollout, Score, Task, Tokens
 
 HEAD_BYTES, MAX_FRAME_BYTES = 4, 1 << 24

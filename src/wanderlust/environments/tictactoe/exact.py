@@ -63,7 +63,7 @@ class ExactFigures:
     def row(self, policy: str, opponent: str) -> dict[str, Any]:
         """One row of a report."""
         shares = {key: value for key, value in asdict(self).items() if key != "unfinished"}
-        return {"policy": policy, "opponent": opponent, **shares, "exact": True}
+        return {"policy": policy, "opponent": opponent, **shares, "exact": True, "reward": self.reward}
 
 
 @dataclass(slots=True, kw_only=True)

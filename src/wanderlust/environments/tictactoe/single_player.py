@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from random import Random
@@ -19,7 +19,7 @@ from wanderlust.environments.tictactoe.game import (
     game_rubric,
     train_tasks,
 )
-from wanderlust.environments.tictactoe.prompts import read, wording_named
+from wanderlust.environments.tictactoe.prompts import BOARD_VIEWS, read, view_trajectory, wording_named
 from wanderlust.environments.tictactoe.rules import (
     EMPTY_BOARD,
     draw_move,
@@ -29,11 +29,11 @@ from wanderlust.environments.tictactoe.rules import (
     other_mark,
     place_mark,
 )
-from wanderlust.environments.tictactoe.teacher import tictactoe_teacher
+from wanderlust.environments.tictactoe.teacher import suggest_move, tictactoe_teacher, worth_learning
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Reward, Rubric
-from wanderlust.types import Message, Policy, RubricLike, Task, assistant, system, user
+from wanderlust.types import Message, Policy, Rollout, RubricLike, Task, Trajectory, assistant, system, user
 
 
 class TicTacToe(Environment):
@@ -48,7 +48,8 @@ class TicTacToe(Environment):
     by task, seed and board: rollouts of a group get the same reply on the same board.
 
     The tasks of `train` are endless, in runs of `groups` with difficulty spread evenly over `low` to `high`; those of
-    `eval` are 100 games against each fixed opponent, half of them opened by X.
+    `eval` are 100 games against each fixed opponent, half of them opened by X. With `views` a warm-up imitates the
+    teacher's good games alone, in all eight views of the board.
     """
 
     limits = Limits(max_turns=AGENT_TURNS)
@@ -74,8 +75,9 @@ class TicTacToe(Environment):
         low: float = 0.0,
         high: float = 0.7,
         seed: int = 0,
+        views: bool = False,
     ):
-        self.worded, self.wording = wording, wording_named(wording)
+        self.worded, self.wording, self.views = wording, wording_named(wording), views
         self.groups, self.low, self.high, self.seed = groups, low, high, seed
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -89,6 +91,22 @@ class TicTacToe(Environment):
     def oracle(self, task: Task) -> Policy:
         """Plays perfectly."""
         return tictactoe_teacher(error=0.0, caution=1.0)
+
+    def demonstrations(self, rollouts: Sequence[Rollout]) -> list[Trajectory]:
+        """The teacher's games; with `views` those worth learning, whole or joined half-way in every other view."""
+        if not self.views:
+            return super().demonstrations(rollouts)
+        return [
+            view_trajectory(game, view, self.wording, join=join)
+            for n, game in enumerate(filter(worth_learning, rollouts))
+            for i, view in enumerate(BOARD_VIEWS)
+            if (join := 0 if (n + i) % 2 else 1 + (n + i // 2) % max(len(game.trajectory.turns) - 1, 1))
+            < len(game.trajectory.turns)
+        ]
+
+    def first_move(self, messages: Sequence[Message], rng: Random, nth: int) -> str | None:
+        """A legal move with its reason."""
+        return suggest_move(messages, rng, nth)
 
     async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]]:
         """Exact shares of a deterministic policy, or of one of `players`, against each fixed opponent."""

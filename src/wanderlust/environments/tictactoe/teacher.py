@@ -24,9 +24,16 @@ from typing import Any
 from wanderlust.environments.tictactoe.game import stratified_tasks
 from wanderlust.environments.tictactoe.prompts import find_board
 from wanderlust.environments.tictactoe.rules import board_after, draw_move, free, game_outcome, uniform_opponent, wins
-from wanderlust.environments.tictactoe.solver import MoveDistribution, best_response, minimax_player, random_player
+from wanderlust.environments.tictactoe.solver import (
+    MoveDistribution,
+    best_response,
+    boards_of,
+    minimax_player,
+    random_player,
+)
 from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.policies.scripted import Script, Scripted
+from wanderlust.tasks.curriculum import NamedCurriculum
 from wanderlust.types import Group, Message, Rollout, Task
 
 
@@ -109,6 +116,8 @@ class StartPositions:
     """Highest reward met."""
     positions: dict[str, StartPosition] = field(default_factory=dict)
     """By board."""
+    boards: set[str] = field(default_factory=set)
+    """All boards on which X was to move."""
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks; before any position is known all of them are whole games."""
@@ -140,6 +149,8 @@ class StartPositions:
         info, start = group.task.info, None
         if "board" in info or "moves" in info:
             start = self.positions[info["board"] if "board" in info else board_after(info["moves"])]
+        played = [rollout.state for rollout in group.rollouts if rollout.error is None]
+        self.boards.update(board for state in played for board in boards_of(state["moves"], state["start"]))
         for rollout in own:
             self._enter(rollout, start, (self.weights.passed_through if start else 1.0) / len(own))
         rewards = [t.score.reward for r in own for t in r.trajectories if t.score is not None]
@@ -163,12 +174,33 @@ class StartPositions:
 
     def state(self) -> dict[str, Any]:
         """The statistics as plain data."""
-        return {"best": self.best, "positions": {board: asdict(at) for board, at in self.positions.items()}}
+        positions = {board: asdict(at) for board, at in self.positions.items()}
+        return {"best": self.best, "positions": positions, "boards": sorted(self.boards)}
+
+    def metrics(self) -> dict[str, float]:
+        """Number of boards met."""
+        return {"boards_seen": float(len(self.boards))}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Load saved statistics."""
         self.best = state["best"]
         self.positions = {board: StartPosition(**at) for board, at in state["positions"].items()}
+        self.boards = set(state["boards"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSettings:
+    """Settings of `tictactoe-starts`: the fields of `StartPositions` of the same names."""
+
+    high: float = 1.0
+    ramp: int = 150
+    whole: float = 0.33
+
+
+START_POSITIONS = NamedCurriculum(
+    make=lambda env, seed, settings: StartPositions(seed=seed, **asdict(settings)), settings=StartSettings
+)
+"""`--curriculum tictactoe-starts`, for games against opponents that grow weaker."""
 
 
 ERROR_PROBABILITY = 0.08

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
 
-from wanderlust.conversation_graph import seat_of_key
+from wanderlust.agent.conversation_graph import seat_of_key
 from wanderlust.errors import ContextFull, PolicyFailure, boundary
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer, Rendering

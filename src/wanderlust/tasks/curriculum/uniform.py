@@ -6,13 +6,15 @@ These take the environment's own order, all tasks alike, or all kinds of tasks a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from random import Random
 from typing import Any, Protocol, Self, runtime_checkable
 
+from wanderlust import plugins
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
+from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.types import Group, Task
 
@@ -213,3 +215,27 @@ class TaskStream:
                 yield task
             if empty:
                 raise UsageError("the environment has no tasks to train on")
+
+
+ENTRY_POINTS, STREAM = "wanderlust.curricula", "stream"
+
+
+def resolve_curriculum(text: str, env: Environment, *, seed: int, after: int = 0) -> Curriculum:
+    """The curriculum of that name over the environment's `train` split; without a name the environment's own order.
+
+    `stream` begins after the first `after` tasks, which a warm-up has used already; all others are entry points.
+    Raises UsageError for an unknown name or setting, and for an environment that the curriculum does not suit.
+    """
+    name = text.partition(",")[0] or STREAM
+    if name == STREAM:
+        parse_settings_like(text, {})
+        return TaskStream(lambda: iter_tasks(env, "train"), taken=after)
+    points = plugins.declared(ENTRY_POINTS)
+    if name not in points:
+        guess = plugins.how_to_install(ENTRY_POINTS, name) or f"there are {', '.join([STREAM, *points])}"
+        raise UsageError(f"unknown curriculum {name!r}; {guess}")
+    found = plugins.load(points[name])
+    if not isinstance(found, NamedCurriculum):
+        raise UsageError(f"{points[name].value} is no NamedCurriculum, but a {type(found).__name__}")
+    settings = parse_settings_like(text, asdict(found.settings()) if found.settings else {})
+    return found.make(env, seed, found.settings(**settings) if found.settings else None)

@@ -29,6 +29,7 @@ class PrefixTree:
     """
 
     compares_rollouts: ClassVar[bool] = True
+    credits_explorers: ClassVar[bool] = True
     siblings: int = 3
     floor: float = 0.1
     loss: PolicyLoss = losses.CISPO_LOSS

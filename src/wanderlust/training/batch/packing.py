@@ -18,8 +18,8 @@ from wanderlust.errors import PolicyFailure, boundary
 from wanderlust.policies.local.fast_llama import Attend, FastLlama
 from wanderlust.policies.local.products import missing_rows
 from wanderlust.training.batch.collate import ModelInput, episode_units, hidden_states, row_input
-from wanderlust.training.batch.samples import Sample
-from wanderlust.training.batch.token_tree import MIN_SHARED_TOKENS, common_prefix_length
+from wanderlust.training.batch.samples import Sample, common_prefix_length
+from wanderlust.training.batch.token_tree import MIN_SHARED_TOKENS
 
 PACKING_TOLERANCE = 1e-4
 """Largest difference of hidden states in the trial, as a share of their size; at least four times the rounding."""

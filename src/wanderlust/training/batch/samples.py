@@ -281,3 +281,11 @@ def imitation_samples(
             sample.advantages = [float(on) for on in sample.mask]
         sample.sampled_tokens = sample.episode_tokens = -1
     return samples
+
+
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix."""
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))

@@ -22,7 +22,7 @@ from wanderlust.training.batch.collate import (
     microbatches,
     row_input,
 )
-from wanderlust.training.batch.samples import Sample
+from wanderlust.training.batch.samples import Sample, common_prefix_length
 from wanderlust.training.losses import PolicyLoss
 
 ROW_TOKENS = 1024
@@ -65,14 +65,6 @@ class TokenTree:
             for place in path:
                 last[place] = path[-1]
         return last
-
-
-def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))
 
 
 def prefix_trees(samples: Sequence[Sample]) -> list[TokenTree]:

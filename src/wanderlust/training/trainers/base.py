@@ -1,24 +1,23 @@
-"""Interface of training engines: five methods that all have, and optional ones."""
+"""Interface of trainers: what all have, and what some can besides; whoever needs that asks for the capability."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from wanderlust.policies.base import Sampler
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.losses import PolicyLoss
 
 
-class Trainer(Sampler, Protocol):
+class Trainer(Protocol):
     """Weights that learn, in this process, in several, or far away.
 
-    `sample` answers with the weights that were published last, so that drawing may go on while the others learn.
-    The other verbs are awaited one after the other, and whoever awaits them does not hold up the event loop.
+    One that is a `Sampler` as well answers with the weights that were published last, so that drawing may go on while
+    the others learn. The verbs are awaited one after the other, and none of them holds up the event loop.
     """
 
     @property
@@ -46,7 +45,10 @@ class Trainer(Sampler, Protocol):
         ...
 
     async def publish(self) -> int:
-        """Give the sampler the newest weights; returns their version. Answers under way may end under the old ones."""
+        """Give the newest weights to whatever samples; returns their version.
+
+        Answers under way may end under the old ones.
+        """
         ...
 
     async def save_state(self, path: Path) -> None:
@@ -93,4 +95,12 @@ class SupportsEMA(Protocol):
 
     async def use_ema(self) -> None:
         """The averaged weights take the place of the newest ones and are published."""
+        ...
+
+
+class SupportsWholeModel(Trainer, SupportsStages, SupportsLogprobs, SupportsEMA, Protocol):
+    """Has all weights at hand: for servers that sample, and for checkpoints."""
+
+    async def whole_model(self, *, averaged: bool = False) -> Any:
+        """A model with the newest weights, or with the averaged ones, whole, in this process; not to be changed."""
         ...

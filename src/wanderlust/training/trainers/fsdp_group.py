@@ -63,7 +63,7 @@ class RankOptions:
 
 
 class FsdpRank:
-    """One process of a group: its part of the weights, and what it plays with."""
+    """One process of a group: its part of the weights, and what it plays with; other calls are the trainer's own."""
 
     def __init__(self, options: RankOptions):
         config = options.config
@@ -83,33 +83,9 @@ class FsdpRank:
         self.trainer = ShardedTrainer(model, settings, sampler=_NoSampler())
         self.replica = Replica.load(options.start, config) if options.plays else None
 
-    def begin(self, config: OptimizerConfig) -> None:
-        """A fresh optimizer."""
-        self.trainer.begin(config)
-
     def forward_backward(self, samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals | None) -> Any:
         """Add the gradient of the samples, the same ones in every process."""
         return asyncio.run(self.trainer.forward_backward(samples, loss, totals=totals))
-
-    def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
-        """Log-probabilities under the newest weights."""
-        return asyncio.run(self.trainer.compute_logprobs(samples, loss))
-
-    def optim_step(self) -> dict[str, float]:
-        """Take the step."""
-        return asyncio.run(self.trainer.optim_step())
-
-    def update_ema(self, decay: float) -> None:
-        """Let the average follow the weights."""
-        self.trainer.update_ema(decay)
-
-    def adopt_ema(self) -> None:
-        """The average becomes the weights."""
-        self.trainer.adopt_ema()
-
-    def save_state(self, path: Path) -> None:
-        """Every process writes its part."""
-        asyncio.run(self.trainer.save_state(path))
 
     def load_state(self, path: Path) -> int:
         """Every process reads its part; returns the version."""
@@ -167,7 +143,7 @@ class _NoSampler:
 
 
 class FsdpGroup:
-    """A `Learner` over a group of processes, this one being the first; also plays, where `plays` was asked for.
+    """A `Trainer` over a group of processes, this one being the first; also plays, where `plays` was asked for.
 
     Figures are those of one process up to rounding. A process that dies ends the run, which can be resumed: the
     state is that of any number of processes.
@@ -214,16 +190,27 @@ class FsdpGroup:
         """Let the average follow the weights."""
         self._now("update_ema", decay)
 
-    async def adopt_ema(self) -> None:
-        """The average becomes the weights; nothing is published."""
+    async def publish(self) -> int:
+        """Count one more version."""
+        self.version += 1
+        return self.version
+
+    @asynccontextmanager
+    async def ema_weights(self) -> AsyncIterator[None]:
+        """Nothing is evaluated here."""
+        yield
+
+    async def use_ema(self) -> None:
+        """The average becomes the weights."""
         await self._call("adopt_ema")
+        await self.publish()
 
     async def save_state(self, path: Path) -> None:
         """A folder, to which every process writes its part."""
         await self._call("save_state", path)
 
-    async def restore_state(self, path: Path) -> None:
-        """Go on from it; nothing is published."""
+    async def load_state(self, path: Path) -> None:
+        """Go on from it."""
         self._version = (await self._call("load_state", path))[0]
 
     async def whole_model(self, *, averaged: bool = False) -> Any:
@@ -276,6 +263,11 @@ class FsdpTrainer(FsdpGroup):
         parts = self._shards(tasks, 0)
         return self._in_order(await self._call("evaluate", parts), parts, 0)
 
+    async def exact(self) -> list[dict[str, Any]] | None:
+        """Exact figures of the greedy policy, computed by this process's replica."""
+        assert self.rank.replica is not None
+        return await asyncio.to_thread(self.rank.replica.exact)
+
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
     ) -> SampledTokens:
@@ -292,7 +284,7 @@ class FsdpTrainer(FsdpGroup):
 
     async def publish(self) -> int:
         """Every process's copy has the newest weights."""
-        self.version += 1
+        await super().publish()
         await self._call("publish", False, self.version)
         return self.version
 
@@ -303,14 +295,9 @@ class FsdpTrainer(FsdpGroup):
         yield
         await self._call("publish", False, self.version)
 
-    async def use_ema(self) -> None:
-        """The average becomes the weights, which are published."""
-        await self.adopt_ema()
-        await self.publish()
-
     async def load_state(self, path: Path) -> None:
         """Go on from a state, which is published."""
-        await self.restore_state(path)
+        await super().load_state(path)
         await self._call("publish", False, self.version)
 
     def _shards(self, items: Sequence[T], first: int) -> list[Sequence[T]]:
@@ -333,7 +320,7 @@ STOP = ""
 def _lead(rank: FsdpRank | None, method: str, arguments: tuple[Any, ...]) -> list[Any]:
     """Call a method in every process. Raises WorkerError when one has died."""
     if not dist.is_initialized():
-        return [getattr(rank, method)(*arguments)] if rank is not None else []
+        return [_perform(rank, method, arguments)] if rank is not None else []
     try:
         dist.broadcast_object_list([cloudpickle.dumps((method, arguments))], src=0, group=_control())
         return _run(rank, method, arguments) if rank is not None else []
@@ -341,6 +328,12 @@ def _lead(rank: FsdpRank | None, method: str, arguments: tuple[Any, ...]) -> lis
         if isinstance(error, WanderlustError) or "gloo" not in str(error).lower() + type(error).__module__:
             raise
         raise WorkerError("a process that holds a part of the weights has died; the run can be resumed") from error
+
+
+def _perform(rank: FsdpRank, method: str, arguments: tuple[Any, ...]) -> Any:
+    """Call a method of the process, or where it has none of that name, of its trainer."""
+    result = getattr(rank if hasattr(rank, method) else rank.trainer, method)(*arguments)
+    return asyncio.run(result) if asyncio.iscoroutine(result) else result
 
 
 def _run(rank: FsdpRank, method: str, arguments: tuple[Any, ...]) -> list[Any]:
@@ -351,7 +344,7 @@ def _run(rank: FsdpRank, method: str, arguments: tuple[Any, ...]) -> list[Any]:
     failure, result = "", None
     own: WanderlustError | None = None
     try:
-        result = getattr(rank, method)(*arguments)
+        result = _perform(rank, method, arguments)
     except WorkerError:
         raise
     except WanderlustError as error:

@@ -28,7 +28,9 @@ T = TypeVar("T")
 
 
 class LocalLearner:
-    """A `Learner` in this process: gradients and steps in one thread of their own, so that episodes go on meanwhile.
+    """A `Trainer` in this process from which nobody samples.
+
+    Gradients and steps are computed in one thread of their own, so that episodes go on meanwhile.
 
     A context manager that ends the thread. Where the hardware rounds, a copy is rounded and read, and `model` learns
     in fp32.
@@ -78,10 +80,6 @@ class LocalLearner:
         """Number of times that weights were published."""
         return self.weights.version
 
-    @version.setter
-    def version(self, version: int) -> None:
-        self.weights.version = version
-
     def begin(self, config: OptimizerConfig) -> None:
         """A fresh optimizer."""
         self.weights.begin(config)
@@ -115,16 +113,27 @@ class LocalLearner:
         """Let the average follow the weights."""
         self.weights.update_ema(decay)
 
-    async def adopt_ema(self) -> None:
-        """The average becomes the weights; nothing is published."""
+    async def publish(self) -> int:
+        """Count one more version."""
+        self.weights.version += 1
+        return self.version
+
+    @asynccontextmanager
+    async def ema_weights(self) -> AsyncIterator[None]:
+        """Nothing is evaluated here."""
+        yield
+
+    async def use_ema(self) -> None:
+        """The average becomes the weights."""
         self.weights.use_ema()
+        await self.publish()
 
     async def save_state(self, path: Path) -> None:
         """One file."""
         await self._compute(lambda: self.weights.save(path))
 
-    async def restore_state(self, path: Path) -> None:
-        """Go on from it; nothing is published."""
+    async def load_state(self, path: Path) -> None:
+        """Go on from it."""
         self.weights.load(path)
 
     async def whole_model(self, *, averaged: bool = False) -> Any:
@@ -182,7 +191,7 @@ class InProcessTrainer(LocalLearner):
 
     async def publish(self) -> int:
         """The sampler has the newest weights from its next pass on."""
-        self.weights.version += 1
+        await super().publish()
         publish_weights(self.published.engine, weights_of(self.model), self.version)
         return self.version
 
@@ -192,12 +201,7 @@ class InProcessTrainer(LocalLearner):
         publish_weights(self.eval_sampler.engine, self.weights.ema_weights, self.version)
         yield
 
-    async def use_ema(self) -> None:
-        """The average becomes the weights."""
-        await self.adopt_ema()
-        await self.publish()
-
     async def load_state(self, path: Path) -> None:
         """Go on from it."""
-        await self.restore_state(path)
+        await super().load_state(path)
         publish_weights(self.published.engine, weights_of(self.model), self.version)

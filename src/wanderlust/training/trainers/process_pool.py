@@ -326,6 +326,11 @@ class ProcessPoolTrainer:
         """One greedy episode per task, in the tasks' order."""
         return unshard(await self.call("evaluate", [(mine,) for mine in shard(tasks, 0, self.shards)]), 0)
 
+    async def exact(self) -> list[dict[str, Any]] | None:
+        """Exact figures of the greedy policy, computed by this process's replica."""
+        (rows,) = await self.call("exact", [()])
+        return list(rows) if rows is not None else None
+
     async def forward_backward(
         self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
     ) -> dict[str, float]:

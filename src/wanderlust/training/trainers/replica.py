@@ -15,18 +15,17 @@ from wanderlust.environment import Environment
 from wanderlust.policies.base import derive_key
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.policy import LocalPolicy
-from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.training import gradient
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, GradientComputer
-from wanderlust.training.group_source import LocalPlayer, bind_algorithm, play_greedy, reference_scorer
-from wanderlust.training.label_free_rewards import label_free_rubric
+from wanderlust.training.group_source import EXACT_POLICY, LocalPlayer, bind_algorithm, play_greedy, reference_scorer
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import (
     cache_bytes,
+    label_free_rubric,
     load_frozen,
     load_sampling,
     make_context,
@@ -34,7 +33,7 @@ from wanderlust.training.models import (
     teacher_loader,
 )
 from wanderlust.training.optimizer import publish_weights
-from wanderlust.types import Group, Policy, RubricLike, Task
+from wanderlust.types import Group, RubricLike, Task
 
 
 class Replica:
@@ -52,10 +51,9 @@ class Replica:
         config: TrainConfig,
         teacher: Callable[[], Any] | None = None,
         rubric: RubricLike | None = None,
-        explore: Callable[[TokenPolicy], Policy] | None = None,
     ):
         """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
-        `rubric` is used in place of the environment's; `explore` wraps the policy that plays."""
+        `rubric` is used in place of the environment's."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
         self.policy = LocalPolicy.of(
             model,
@@ -76,7 +74,6 @@ class Replica:
             algorithm=self.algorithm,
             reference=reference,
             rubric=rubric,
-            explore=explore,
         )
         self._reads = GradientComputer(
             model,
@@ -118,6 +115,10 @@ class Replica:
     def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
         """One greedy episode per task, in the tasks' order."""
         return asyncio.run(play_greedy(self.env, tasks, self.policy, seed=self.config.seed))
+
+    def exact(self) -> list[dict[str, Any]] | None:
+        """Exact figures of the greedy policy, as the environment computes them."""
+        return asyncio.run(self.env.exact(self.policy.greedy(), name=EXACT_POLICY))
 
     def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals) -> Gradient:
         """Of the summed loss over some samples of a batch with these totals."""

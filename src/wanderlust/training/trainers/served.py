@@ -8,7 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,45 +22,14 @@ from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.trainers.base import SupportsWholeModel
 
 KEPT_EXPORTS = 3
 """Exported weights that stay: servers may still read the older ones."""
 
 
-class Learner(Protocol):
-    """Weights that learn, without a sampler; the verbs are those of `Trainer`."""
-
-    version: int
-
-    def begin(self, config: OptimizerConfig) -> None: ...
-
-    async def forward_backward(
-        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
-    ) -> dict[str, float]: ...
-
-    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]: ...
-
-    async def optim_step(self) -> dict[str, float]: ...
-
-    def update_ema(self, decay: float) -> None: ...
-
-    async def adopt_ema(self) -> None:
-        """The averaged weights take the place of the newest ones; nothing is published."""
-        ...
-
-    async def save_state(self, path: Path) -> None: ...
-
-    async def restore_state(self, path: Path) -> None:
-        """Go on from what `save_state` kept; nothing is published."""
-        ...
-
-    async def whole_model(self, *, averaged: bool = False) -> Any:
-        """A model with the newest weights, or with the averaged ones, whole, in this process; not to be changed."""
-        ...
-
-
 class ServedTrainer:
-    """A `Trainer` made of a learner and servers that sample.
+    """A `Trainer` made of one without a sampler, and of servers that sample.
 
     At `publish` the newest weights are written to a folder that the servers read: the adapter where there is one, else
     a whole checkpoint; or all of them are sent over the network. With adapters, answers under way end under the weights
@@ -68,7 +37,7 @@ class ServedTrainer:
     While averaged weights are evaluated, other requests wait.
     """
 
-    def __init__(self, learner: Learner, servers: VLLMServers, *, folder: Path, kind: WeightFormat):
+    def __init__(self, learner: SupportsWholeModel, servers: VLLMServers, *, folder: Path, kind: WeightFormat):
         """`folder`, which servers and learner share, takes the exported weights."""
         self.learner, self.servers, self.folder, self.kind = learner, servers, folder, kind
         self._exports = self._under_way = 0
@@ -119,7 +88,7 @@ class ServedTrainer:
 
     async def publish(self) -> int:
         """Write the newest weights and have every server read them."""
-        self.learner.version += 1
+        await self.learner.publish()
         await self._send(averaged=False)
         return self.version
 
@@ -141,8 +110,8 @@ class ServedTrainer:
 
     async def use_ema(self) -> None:
         """The average becomes the weights."""
-        await self.learner.adopt_ema()
-        await self.publish()
+        await self.learner.use_ema()
+        await self._send(averaged=False)
 
     async def save_state(self, path: Path) -> None:
         """The learner's."""
@@ -150,7 +119,7 @@ class ServedTrainer:
 
     async def load_state(self, path: Path) -> None:
         """The learner's, published under the version it had then."""
-        await self.learner.restore_state(path)
+        await self.learner.load_state(path)
         await self._send(averaged=False)
 
     async def _send(self, *, averaged: bool) -> None:

@@ -1,8 +1,8 @@
 """Reinforcement learning on one screen: task, rollout, trajectory, score, advantage, sample, batch, update.
 
-A small model with random weights learns to answer a letter with the next one. Run it: python -m
-wanderlust.recipes.minimal_rl. `wanderlust.train` takes the same eight steps, and adds what is left out here: SFT,
-evaluation, checkpoints and resume, several processes, stale rollouts, other algorithms, monitors.
+A small model with random weights learns to answer a letter with the next one: `python examples/minimal_rl.py`.
+`wanderlust.train` takes the same eight steps, and adds what is left out here: SFT, evaluation, checkpoints and resume,
+several processes, stale rollouts, other algorithms, monitors.
 """
 
 from __future__ import annotations

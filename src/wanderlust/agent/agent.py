@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
-from wanderlust.conversation_graph import ConversationGraph, Place
+from wanderlust.agent.conversation_graph import ConversationGraph, Place
+from wanderlust.agent.limits import Limits, Spending, cut_text
+from wanderlust.agent.play import Play
 from wanderlust.declared_tools import declare_tools
 from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
-from wanderlust.limits import Limits, Spending, cut_text
-from wanderlust.play import Play
 from wanderlust.types import (
     AnswerOptions,
     Completion,

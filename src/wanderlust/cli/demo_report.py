@@ -1,10 +1,11 @@
-"""Report of the demo: a table, a picture, a page, a JSON file."""
+"""The demo's report on a finished training run: a table, a picture, a page, a JSON file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,24 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from wanderlust.environments.tictactoe import FIXED_OPPONENTS, lint_opponent, mixed_opponent
+from wanderlust.errors import StoreError
+from wanderlust.evals.statistics import wilson
+from wanderlust.policies.local.policy import LocalPolicy
+from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.runner.engine import run_blocking
 from wanderlust.runner.terminal import Table
+from wanderlust.store.reader import RunReader
+from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE, STATE_FILE, STORE_FILE
+from wanderlust.training.checkpoint import load_config, load_state
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.result import RESULT_STAGE, START_CHECKPOINT
+from wanderlust.training.tiny_model import fresh_model
+from wanderlust.training.warmup import fresh_shape
+from wanderlust.types import Rollout
 
+DEMO_REPORT, DEMO_PAGE, DEMO_CURVE = "demo.json", "demo.md", "demo.png"
+"""Files in the run's folder, beside those of every training run."""
 POLICY_LABELS = {
     "teacher": "teacher (scripted)",
     "untrained": "untrained model",
@@ -44,7 +61,7 @@ class DemoReport:
     checkpoint: str
     rows: tuple[Mapping[str, Any], ...]
     curve: tuple[Mapping[str, Any], ...]
-    """Exact figures during training: step, seconds, rows."""
+    """Exact figures during training: step and rows."""
     sampled: tuple[Mapping[str, Any], ...] = ()
     """Rows of sampled games, with the 95% interval of each share."""
     findings: tuple[str, ...] = ()
@@ -98,7 +115,7 @@ class DemoReport:
                 "",
                 *lines,
                 "",
-                "![learning curve](curve.png)",
+                f"![learning curve]({DEMO_CURVE})",
                 "",
                 *(["## Sampled games, temperature as in training", "", *sampled, ""] if sampled else []),
                 "## Opponent lint",
@@ -123,21 +140,71 @@ class DemoReport:
         return [*lines, *best]
 
 
-def write_report(folder: Path, facts: Mapping[str, Any], *, seed: int) -> DemoReport:
-    """Write report.json, report.md and curve.png into the run's folder; returns what was written."""
+def stored_report(folder: Path) -> DemoReport | None:
+    """The report as it was written, by an earlier version in the run's own file; None where there is none yet."""
+    file = next((folder / name for name in (DEMO_REPORT, REPORT_FILE) if (folder / name).is_file()), folder)
+    try:
+        body = json.loads(file.read_text())
+        if file.name == REPORT_FILE and "rows" not in body:
+            return None
+        return DemoReport(**{name: body[name] for name in DemoReport.__dataclass_fields__})
+    except KeyError as error:
+        raise StoreError(f"{file}: there is no {error} in it") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"cannot read {file}: {error}") from error
+
+
+def write_report(folder: Path) -> DemoReport:
+    """Write the report on the finished run in the folder; returns what was written."""
+    config: TrainConfig = load_config(folder, TrainConfig)
+    body = json.loads((folder / REPORT_FILE).read_text())
+    points = [{"step": point["step"], "rows": point["exact"]} for point in body["curve"]]
+    env, rows = config.make_env(), {"sft": points[0]["rows"], "rl": points[-1]["rows"]}
+    for name, policy in (("teacher", env.players["teacher"]()), ("untrained", _untrained(folder, config))):
+        rows[name] = run_blocking(partial(env.exact, policy, name=name))
+    with RunReader(folder / STORE_FILE) as store:
+        played = [r for group in store.groups(RESULT_STAGE, points[-1]["step"]) for r in group.rollouts]
     report = DemoReport(
-        seed=seed,
-        wall_s=facts["seconds"],
-        checkpoint=str(folder / "checkpoints" / "rl"),
-        rows=tuple(facts["rows"]),
-        curve=tuple(facts["curve"]),
-        sampled=tuple(facts["sampled"]),
-        findings=tuple(facts["warnings"]),
+        seed=config.seed,
+        wall_s=body["wall_s"],
+        checkpoint=body["checkpoint"],
+        rows=tuple({**row, "policy": name} for name in POLICY_LABELS for row in rows[name]),
+        curve=tuple(points),
+        sampled=tuple(sampled_row("rl", name, played) for name in FIXED_OPPONENTS),
+        findings=tuple(lint_findings(load_state(folder / STATE_FILE)["source"]["boards"])),
     )
-    draw_curve(report.curve, folder / "curve.png")
-    (folder / "report.md").write_text(report.markdown())
-    (folder / "report.json").write_text(json.dumps(report.as_dict(), indent=2) + "\n")
+    draw_curve(report.curve, folder / DEMO_CURVE)
+    (folder / DEMO_PAGE).write_text(report.markdown())
+    (folder / DEMO_REPORT).write_text(json.dumps(report.as_dict(), indent=2) + "\n")
     return report
+
+
+def _untrained(folder: Path, config: TrainConfig) -> LocalPolicy:
+    """The model as it was before SFT, whose most likely answers are taken."""
+    _, tokenizer = load_pretrained(folder / CHECKPOINTS_FOLDER / START_CHECKPOINT)
+    model = fresh_model(tokenizer, fresh_shape(config), seed=config.seed)
+    return LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed).greedy()
+
+
+def lint_findings(boards: Sequence[str]) -> list[str]:
+    """Findings of the opponent lint on the opponents of training and on the positions that training saw."""
+    opponents = (mixed_opponent(0.5), *FIXED_OPPONENTS.values())
+    return list(dict.fromkeys(line for one in opponents for line in lint_opponent(one, boards_seen=boards)))
+
+
+def sampled_row(policy: str, opponent: str, rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    """Shares of sampled games against one opponent, with 95% intervals."""
+    states = [r.state for r in rollouts if r.error is None and r.state["opponent"] == opponent]
+    row: dict[str, Any] = {"policy": policy, "opponent": opponent, "episodes": len(states), "exact": False}
+    for share, hits in (
+        ("win", [state["winner"] == "X" for state in states]),
+        ("draw", [state["winner"] == "draw" for state in states]),
+        ("loss", [state["winner"] not in ("X", "draw") for state in states]),
+        ("invalid", [state["invalid"] > 0 for state in states]),
+    ):
+        value = sum(hits) / max(len(hits), 1)
+        row[share], (row[f"{share}_low"], row[f"{share}_high"]) = value, wilson(value, len(hits))
+    return row
 
 
 def draw_curve(curve: Sequence[Mapping[str, Any]], path: Path) -> None:
