@@ -68,7 +68,9 @@ def finished(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Callab
         config = places.settings(engine, kl=0.01, entropy=0.0 if engine == "tinker" else 0.001)
         run = Run.begin(folder, config)
         if engine == "fsdp":
-            with pytest.raises(WorkerError, match="a process that holds a part of the weights has died; the run can be"):
+            with pytest.raises(
+                WorkerError, match="a process that holds a part of the weights has died; the run can be"
+            ):
                 run_training(config, run, logger=Killing())
             run.store.close()
             run = Run.resume(folder)

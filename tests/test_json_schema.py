@@ -15,8 +15,8 @@ from jsonschema import validate
 
 import toys
 from wanderlust.errors import PolicyFailure, RubricFailure
-from wanderlust.policies.base import SamplingOptions
-from wanderlust.policies.local import NOT_SAMPLED, LocalPolicy
+from wanderlust.policies.base import NOT_SAMPLED, SamplingOptions
+from wanderlust.policies.local import LocalPolicy
 from wanderlust.policies.local.inference_engine import draw_tokens, uniforms
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.local.smollm2 import fetch_smollm2

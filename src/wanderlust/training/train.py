@@ -30,6 +30,7 @@ from wanderlust.training.checkpoint import Run, load_config, write_config
 from wanderlust.training.config import ADDRESSES, RayCluster, TrainConfig, default_workers
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.memory import check_memory
+from wanderlust.training.models import import_adapters
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run_report import describe_result, figure_text, result_header, result_rows
 from wanderlust.training.setup import check_engine, check_ray, check_servers, validate_config
@@ -233,6 +234,8 @@ def _train_in_folder(
     previous_state: bool = False,
 ) -> TrainResult:
     """Begin the run, or go on with it, and play, learn and evaluate until its steps are done."""
+    if config.lora:
+        import_adapters()
     many = workers or default_workers(config.device)
     check_memory(config, workers=many)
     if folder.exists():

@@ -25,7 +25,7 @@ from wanderlust.environments.tictactoe.game import stratified_tasks
 from wanderlust.environments.tictactoe.prompts import find_board
 from wanderlust.environments.tictactoe.rules import board_after, draw_move, free, game_outcome, uniform_opponent, wins
 from wanderlust.environments.tictactoe.solver import MoveDistribution, best_response, minimax_player, random_player
-from wanderlust.policies.local import NOT_SAMPLED
+from wanderlust.policies.base import NOT_SAMPLED
 from wanderlust.policies.scripted import Script, Scripted
 from wanderlust.types import Group, Message, Rollout, Task
 
