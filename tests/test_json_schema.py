@@ -53,9 +53,9 @@ def asked(policy: Any, form: Any, *texts: str) -> list[Any]:
 
 
 def test_every_draw_keeps_to_the_schema_at_any_temperature(small: LocalPolicy) -> None:
-    for temperature in (0.0, 1.0, 2.0):
+    for temperature in (0.0, 2.0):
         policy = small.with_sampling(SamplingOptions(max_tokens=40, temperature=temperature))
-        done = asked(policy, PERSON, "Who are you?", "Tell me about Anna, aged 30.", "Say nothing but: sorry, no.")
+        done = asked(policy, PERSON, "Tell me about Anna, aged 30.", "Say nothing but: sorry, no.")
         for one in done:
             validate(json.loads(one.message.content), PERSON["json_schema"]["schema"])
             assert one.finish == NOT_SAMPLED
@@ -122,7 +122,7 @@ def test_a_small_judge_gives_a_verdict_that_can_be_read_every_time(small: LocalP
         judge = Judge(policy=policy, options=JudgeOptions(schema=schema, attempts=1))
 
         async def story() -> int:
-            asks = (judge(prompt=f"What is {n} + 1?", completion=str(n), answer=str(n + 1)) for n in range(6))
+            asks = (judge(prompt=f"What is {n} + 1?", completion=str(n), answer=str(n + 1)) for n in range(3))
             found = await asyncio.gather(*asks, return_exceptions=True)
             assert all(isinstance(one, RewardResult | RubricFailure) for one in found)
             return sum(isinstance(one, RubricFailure) for one in found)

@@ -41,6 +41,7 @@ def test_exported_rows_teach_it(shape: str, tmp_path: Path) -> None:
     assert imitated(env, "fresh", tmp_path, **ROWS) >= SHARE * (2.0 if shape in ("tool", "mcp") else 1.0)
 
 
+@pytest.mark.proof("learning")
 def test_reinforcement_learns_to_use_tools_better_than_its_teacher(tmp_path: Path) -> None:
     settings = FRESH | {"steps": 20, "eval_tasks": 30, "result_tasks": 60, "lr": 1e-3}
     ours, teacher = trained(ClumsyCups(), "fresh", tmp_path / "run", **settings)

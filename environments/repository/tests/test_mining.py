@@ -16,7 +16,7 @@ from wanderlust_repository.package import NotMineable, as_archive, needed_for_te
 from wanderlust_repository.sentinels import spoil_tests
 from wanderlust_repository.task_file import load_record, load_repository_tasks
 
-OPTIONS = MiningOptions(per_package=4, installed=True)
+OPTIONS = MiningOptions(per_package=2, installed=True)
 
 
 def package(folder, name, **files):
@@ -176,7 +176,7 @@ def test_tests_that_pass_by_chance_are_left_out_and_no_task_hangs_on_them(tmp_pa
 def test_tasks_are_checked_and_the_same_again_and_after_a_stop(tmp_path):
     source = write_shelf(tmp_path)
     whole = mine([source], tmp_path / "a", options=OPTIONS)
-    assert len(whole.tasks) == 4
+    assert len(whole.tasks) == 2
     assert all(task.validated == (1.0, 0.0) and task.sentinels and task.fails for task in whole.tasks)
     record = load_record(tmp_path / "a", "shelf-1.0")
     assert (record.licence, record.licence_text) == ("MIT", "MIT License\n")
@@ -184,7 +184,7 @@ def test_tasks_are_checked_and_the_same_again_and_after_a_stop(tmp_path):
 
     lines = (tmp_path / "a/packages/shelf-1.0.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "b/packages").mkdir(parents=True)
-    (tmp_path / "b/packages/shelf-1.0.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:20])
+    (tmp_path / "b/packages/shelf-1.0.jsonl").write_bytes(lines[0] + lines[1][:20])
     again = mine([source], tmp_path / "b", options=OPTIONS, workers=2)
     assert again.tasks == whole.tasks
     assert load_repository_tasks(tmp_path / "b") == load_repository_tasks(tmp_path / "a") == whole.tasks
