@@ -23,6 +23,7 @@ import torch
 
 from patience import PATIENCE
 from servers import ENGINES, Places, open_places
+from tiers import proof_except
 from toys import TOKENIZER, fresh
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import SamplingOptions
@@ -104,7 +105,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
         yield made
 
 
-@pytest.fixture(scope="module", params=[name for name in ENGINES if name != "vllm-stale"])
+OPENED = [name for name in ENGINES if name != "vllm-stale"]
+
+
+@pytest.fixture(scope="module", params=proof_except({*OPENED} - {"vllm+fsdp"}, OPENED, group="cluster"))
 def opened(
     request: pytest.FixtureRequest, places: Places, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opened]:
