@@ -71,11 +71,11 @@ def finished(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Callab
             with pytest.raises(
                 WorkerError, match="a process that holds a part of the weights has died; the run can be"
             ):
-                run_training(config, run, logger=Killing())
+                run_training(config, run, logger=Killing(), workers=1)
             run.store.close()
             run = Run.resume(folder)
             assert not (folder / "checkpoints/rl").exists()
-        run_training(config, run, logger=NullLogger())
+        run_training(config, run, logger=NullLogger(), workers=1)
         run.store.close()
         gc.collect()
         return folder
@@ -146,10 +146,10 @@ def test_a_stopped_run_goes_on_to_the_same_weights(engine: str, places: Places, 
         run = Run.begin(tmp_path / name, config)
         for stop in stops:
             with pytest.raises(KeyboardInterrupt):
-                run_training(config, run, logger=Stopping("rl", stop))
+                run_training(config, run, logger=Stopping("rl", stop), workers=1)
             run.store.close()
             run = Run.resume(tmp_path / name)
-        run_training(config, run, logger=NullLogger())
+        run_training(config, run, logger=NullLogger(), workers=1)
         run.store.close()
     whole, stopped = (weights_of(load_pretrained(tmp_path / n / "checkpoints/rl")[0]) for n in ("whole", "stopped"))
     assert (whole - stopped).abs().max() < (ROUNDED if "vllm" in engine else 1e-6)
@@ -278,7 +278,7 @@ def test_torchrun_starts_the_processes_of_a_group(places: Places, tmp_path: Path
 
 def test_a_run_whose_server_died_goes_on_with_another_to_the_same_weights(places: Places, tmp_path: Path) -> None:
     config, folder = places.settings("vllm", steps=8, eval_every=8, result_samples=0), tmp_path / "run"
-    train(config.env, places.start, config=config, out=tmp_path / "whole", progress=False)
+    train(config.env, places.start, config=config, out=tmp_path / "whole", progress=False, workers=1)
     with ExitStack() as first:
         address = first.enter_context(own_server(places.start))
 
@@ -291,11 +291,11 @@ def test_a_run_whose_server_died_goes_on_with_another_to_the_same_weights(places
 
         started = replace(config, engine_url=address)
         with pytest.raises(WanderlustError) as died:
-            train(config.env, places.start, config=started, out=folder, progress=Closing())
+            train(config.env, places.start, config=started, out=folder, progress=Closing(), workers=1)
         assert "\n" not in str(died.value)
         with pytest.raises(UsageError, match=f"no vLLM server answers at {address}"):
             resume_training(folder, progress=False)
-    resume_training(folder, engine_url=config.engine_url, progress=False)
+    resume_training(folder, engine_url=config.engine_url, progress=False, workers=1)
     assert load_config(folder, TrainConfig).engine_url == config.engine_url
     assert TrainConfig.load(folder / "config.toml").engine_url == config.engine_url
     whole, other = (weights_of(load_pretrained(f / "checkpoints/rl")[0]) for f in (tmp_path / "whole", folder))

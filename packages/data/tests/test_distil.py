@@ -172,7 +172,9 @@ def test_the_break_even_is_the_making_over_the_saving():
 
 def test_a_priced_teacher_costs_its_tokens(tmp_path):
     config = replace(CONFIG, prices=TokenPrices(input=1.0, output=2.0))
-    report = distil(Colours(), Teacher(policy=Scripted(guesser)), config=config, out=tmp_path, progress=False)
+    report = distil(
+        Colours(), Teacher(policy=Scripted(guesser)), config=config, out=tmp_path, progress=False, workers=1
+    )
     assert report[TEACHER].priced_by == "tokens"
     assert report.making["answers"] == report[TEACHER].dollars == 0.0  # a script reports no tokens
 
