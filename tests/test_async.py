@@ -204,7 +204,9 @@ def settings(start: Path, **changes: Any) -> TrainConfig:
 # How far the sampler falls behind depends on the machine's load, and with it how far the two disagree.
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.SamplerGapWarning")
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.parametrize("changes", [{}, {"lora": 4}], ids=["weights", "adapters"])
+@pytest.mark.parametrize(
+    "changes", [{}, pytest.param({"lora": 4}, marks=pytest.mark.proof("learning"))], ids=["weights", "adapters"]
+)
 def test_it_learns_a_few_versions_behind(changes: dict[str, int], start: Path, tmp_path: Path) -> None:
     config = settings(start, **changes)
     run = Run.begin(tmp_path / "run", config)

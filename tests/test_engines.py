@@ -277,7 +277,7 @@ def test_torchrun_starts_the_processes_of_a_group(places: Places, tmp_path: Path
 
 
 def test_a_run_whose_server_died_goes_on_with_another_to_the_same_weights(places: Places, tmp_path: Path) -> None:
-    config, folder = places.settings("vllm", steps=8, eval_every=8, result_samples=0), tmp_path / "run"
+    config, folder = places.settings("vllm", steps=4, eval_every=4, result_samples=0), tmp_path / "run"
     train(config.env, places.start, config=config, out=tmp_path / "whole", progress=False, workers=1)
     with ExitStack() as first:
         address = first.enter_context(own_server(places.start))
@@ -286,7 +286,7 @@ def test_a_run_whose_server_died_goes_on_with_another_to_the_same_weights(places
             """Ends the server after some steps."""
 
             def log_step(self, stage: str, step: int, *, of: int, metrics: Any) -> None:
-                if stage == "rl" and step == 6:
+                if stage == "rl" and step == 2:
                     first.close()
 
         started = replace(config, engine_url=address)

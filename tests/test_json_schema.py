@@ -53,12 +53,21 @@ def asked(policy: Any, form: Any, *texts: str) -> list[Any]:
 
 
 def test_every_draw_keeps_to_the_schema_at_any_temperature(small: LocalPolicy) -> None:
-    for temperature in (0.0, 2.0):
-        policy = small.with_sampling(SamplingOptions(max_tokens=40, temperature=temperature))
-        done = asked(policy, PERSON, "Tell me about Anna, aged 30.", "Say nothing but: sorry, no.")
-        for one in done:
-            validate(json.loads(one.message.content), PERSON["json_schema"]["schema"])
-            assert one.finish == NOT_SAMPLED
+    options = AnswerOptions(response_format=PERSON)
+
+    async def story() -> list[Any]:
+        asks = (
+            small.with_sampling(SamplingOptions(max_tokens=40, temperature=temperature)).complete_with_options(
+                options, [user(text)], key=f"{temperature}/{text}"
+            )
+            for temperature in (0.0, 2.0)
+            for text in ("Tell me about Anna, aged 30.", "Say nothing but: sorry, no.")
+        )
+        return await asyncio.gather(*asks)
+
+    for one in asyncio.run(story()):
+        validate(json.loads(one.message.content), PERSON["json_schema"]["schema"])
+        assert one.finish == NOT_SAMPLED
 
 
 def test_others_in_the_batch_answer_as_they_do_alone(small: LocalPolicy) -> None:

@@ -15,8 +15,10 @@ from wanderlust.training.algorithms.presets import ALGORITHMS, with_loss
 from wanderlust.training.losses import KL, PolicyLoss
 from wanderlust.types import Group
 
-LEARNT_FIRST = ("reinforce", "ppo", "grpo", "cispo", "gspo", "dpo", "sft", "distill")
-"""Algorithms of the default tier: one of each kind of advantage and loss; self-play learns in a duel below."""
+LEARNT_FIRST = ("reinforce", "ppo", "grpo", "gspo", "dpo", "sft", "distill")
+"""Algorithms of the default tier: one of each kind of advantage and loss.
+
+Self-play learns in a duel below, and `cispo`, the default, in `test_recipe_train.py`."""
 CHANCE, ENOUGH = 0.25, 0.55
 """Right answers before (a random policy has less than one in nine) and after; 1 is perfect."""
 

@@ -165,7 +165,7 @@ SEEDS = proof_except([0], range(3), group="rewards")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("truth", [True, False])
+@pytest.mark.parametrize("truth", proof_except([True], [True, False], group="rewards"))
 @pytest.mark.parametrize(
     "run", proof_except([longer_unmatched, winning_form, format_after_skill], HONEST, group="rewards")
 )
@@ -230,10 +230,11 @@ HACKS = {
     "length": (verbose, False, "length"),
     "style for what is right": (flatterer, False, "one-part"),
 }
+HEARD_FIRST = ("truth on a scale of 0.1", "a fixed phrase", "amid the text", "length", "style for what is right")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", HACKS)
+@pytest.mark.parametrize("name", proof_except(HEARD_FIRST, HACKS, group="rewards"))
 def test_hacks_are_heard(name: str, seed: int) -> None:
     run, truth, monitor = HACKS[name]
     assert monitor in heard(run, truth=truth, seed=seed)

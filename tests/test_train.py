@@ -377,6 +377,9 @@ def test_a_worker_that_fails_is_said_and_a_dead_one_is_replaced_and_does_its_wor
         workers.call("publish", [(40,)] * 2)
         with pytest.raises(WorkerError, match="said in one line"):
             workers.call("fail", [("raise", os.getpid())] * 2)
+        os.kill(workers._processes[0].pid, signal.SIGINT)  # of Ctrl-C it never hears
+        assert workers.call("add", [(n, "", os.getpid()) for n in range(2)]) == [40, 41]
+        assert workers.restarts == 0
         if not mark:
             os.kill(workers._processes[0].pid, signal.SIGKILL)
         with pytest.warns(WorkerRestartWarning, match="exit code -9"):
@@ -403,6 +406,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.proof("kills")
 def test_the_first_worker_of_a_process_never_hears_of_ctrl_c() -> None:
     command = [sys.executable, "-c", CTRL_C]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
