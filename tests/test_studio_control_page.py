@@ -18,7 +18,6 @@ from browsing import chromium, window
 from patience import PATIENCE, wait_until
 from studio_runs import fresh
 from studios import served
-from wanderlust.cli.main import main
 from wanderlust.store.reader import RunReader
 from wanderlust.studio.application import PAGE_FOLDER
 from worlds import WANDER, found, wander
@@ -131,13 +130,12 @@ def test_a_training_run_obeys_the_page_and_can_be_gone_on_with(browser: Browser,
         assert "wander train --resume" in str(studio.get("runs/kept")["command"])
 
 
-def test_a_finished_training_run_says_how_to_begin_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_training_run_says_how_to_begin_it_again(tmp_path: Path) -> None:
     words = [*TRAIN, "--policy", str(fresh(tmp_path / "fresh")), "--steps", "1"]
     beside = ["--workers", "1", "--out", "kept"]
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        main([*words, *beside])
-    assert not left.value.code
+    subprocess.run(
+        [*WANDER, *words, *beside], cwd=tmp_path, env=ALONE, check=True, capture_output=True, timeout=PATIENCE
+    )
     with served(tmp_path / "kept") as studio:
         said = shlex.split(studio.get("runs/kept")["command"])
     assert said[:3] == ["wander", "train", "studio_runs:Echo"]
