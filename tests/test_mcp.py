@@ -47,7 +47,7 @@ def everything():
     Its tests are one group: `npm ci` of a second process would delete the packages that the first one is running.
     """
     if shutil.which("npm") is None:
-        pytest.skip("npm is not installed, and the reference server 'everything' is an npm package")
+        pytest.skip("npm is not installed, and the reference server is an npm package: install Node 20.19 or later")
     if not EVERYTHING.exists():
         subprocess.run(
             ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=SERVERS, check=True, timeout=PATIENCE

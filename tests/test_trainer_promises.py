@@ -327,10 +327,8 @@ def test_the_model_that_is_handed_out_is_the_one_that_learns(engine: Opened) -> 
     engine.run(story())
 
 
+@pytest.mark.parametrize("opened", ["tinker"], indirect=True)
 def test_a_service_that_hands_out_no_weights_says_where_they_are(engine: Opened, tmp_path: Path) -> None:
-    if engine.name != "tinker":
-        pytest.skip("no service")
-
     async def story() -> None:
         archives, engine.trainer.archives = engine.trainer.archives, None
         try:
