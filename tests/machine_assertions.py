@@ -34,6 +34,12 @@ RECORDED = {"seconds", "latency"}
 """Attributes of results that hold a measured time."""
 READS = {"open", "Path", "read_text", "read_bytes"}
 """Functions that read the files above."""
+MENTIONS = re.compile(
+    rf"\b({'|'.join(PROBES)})\b\s*\(|^\s*from ({'|'.join({*PROBES.values()})}) import"
+    rf"|\.({'|'.join(RECORDED)})\b\s*<|{FILES.pattern}",
+    re.MULTILINE,
+)
+"""What stands in every text that has a value of the machine, unless it has it from another module."""
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 Shared = Mapping[str, Mapping[str, tuple[bool, ...]]]
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
@@ -255,6 +261,18 @@ def helpers(trees: Mapping[str, ast.Module]) -> Shared:
     for _ in range(2):  # a helper may call one of another module
         found = {name: names_in(tree, outside(tree, found)).functions for name, tree in trees.items()}
     return {name: functions for name, functions in found.items() if functions}
+
+
+def suspects(texts: Mapping[str, str]) -> dict[str, ast.Module]:
+    """The modules, by name, that mention a clock or a meter, or import from one whose functions return its value."""
+    found = {name: ast.parse(text) for name, text in texts.items() if MENTIONS.search(text)}
+    while homes := helpers(found):
+        imports_one = re.compile(rf"^\s*from (\w+\.)*({'|'.join(homes)}) import", re.MULTILINE)
+        more = {name for name, text in texts.items() if name not in found and imports_one.search(text)}
+        if not more:
+            break
+        found |= {name: ast.parse(texts[name]) for name in more}
+    return found
 
 
 def machine_assertions(tree: ast.Module, shared: Shared | None = None) -> list[int]:

@@ -72,8 +72,8 @@ def test_a_model_without_adapters_is_its_own_plain_one() -> None:
     assert merge_adapter(one) is one
 
 
-@pytest.mark.parametrize("step", proof_except([3], [1, 3], group="resumes"))
-def test_training_with_adapters_resumes_to_the_same_weights(tmp_path: Path, step: int) -> None:
+@pytest.mark.parametrize("workers", proof_except([1], [1, 2], group="resumes"))
+def test_training_with_adapters_resumes_to_the_same_weights(tmp_path: Path, workers: int) -> None:
     start = tmp_path / "start"
     save_pretrained(start, model(), TOKENIZER)
     settings = config(start, steps=6, lora=2)
@@ -81,10 +81,10 @@ def test_training_with_adapters_resumes_to_the_same_weights(tmp_path: Path, step
     run_training(settings, whole, logger=NullLogger(), workers=1)
     whole.store.close()
     with pytest.raises(KeyboardInterrupt):
-        run_training(settings, stopped, logger=Stopping("rl", step), workers=1)
+        run_training(settings, stopped, logger=Stopping("rl", 1 if workers == 2 else 3), workers=1)
     stopped.store.close()
     stopped = Run.resume(tmp_path / "stopped")
-    run_training(settings, stopped, logger=NullLogger(), workers=2)
+    run_training(settings, stopped, logger=NullLogger(), workers=workers)
     stopped.store.close()
     one, other = (load_pretrained(tmp_path / name / "checkpoints/rl")[0] for name in ("whole", "stopped"))
     assert torch.equal(weights_of(one), weights_of(other))

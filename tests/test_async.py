@@ -204,11 +204,13 @@ def settings(start: Path, **changes: Any) -> TrainConfig:
 # How far the sampler falls behind depends on the machine's load, and with it how far the two disagree.
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.SamplerGapWarning")
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.parametrize("changes", [{}, {"lora": 4}], ids=["weights", "adapters"])
+@pytest.mark.parametrize(
+    "changes", [{}, pytest.param({"lora": 4}, marks=pytest.mark.proof("learning"))], ids=["weights", "adapters"]
+)
 def test_it_learns_a_few_versions_behind(changes: dict[str, int], start: Path, tmp_path: Path) -> None:
     config = settings(start, **changes)
     run = Run.begin(tmp_path / "run", config)
-    curve = run_training(config, run, logger=NullLogger())["curve"]
+    curve = run_training(config, run, logger=NullLogger(), workers=1)["curve"]
     run.store.close()
     first, last = (point["rewards"]["agent"]["value"] for point in curve)
     assert last > first + 0.5
@@ -227,10 +229,10 @@ def test_a_stopped_run_loses_no_group(start: Path, tmp_path: Path) -> None:
         run = Run.begin(tmp_path / name, config)
         for stop in stops:
             with pytest.raises(KeyboardInterrupt):
-                run_training(config, run, logger=Stopping("rl", stop))
+                run_training(config, run, logger=Stopping("rl", stop), workers=1)
             run.store.close()
             run = Run.resume(tmp_path / name)
-        run_training(config, run, logger=NullLogger())
+        run_training(config, run, logger=NullLogger(), workers=1)
         run.store.close()
     found = [counted(tmp_path / name) for name in ("whole", "stopped")]
     assert found[0] == found[1]

@@ -196,7 +196,7 @@ def test_another_split_is_played_and_written_down(tmp_path: Path, capsys: pytest
 def test_a_checkpoint_is_measured_and_a_damaged_one_is_named(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = wander("eval", "tictactoe", "--policy", checkpoint, "--num-tasks", "3", "--max-tokens", "3", cwd=tmp_path)
+    done = inside(capsys, "eval", "tictactoe", "--policy", checkpoint, "--num-tasks", "3", "--max-tokens", "3")
     assert done.returncode == 0, done.stderr
     assert "3 of 3" in done.stdout
     assert "Traceback" not in done.stderr
@@ -325,7 +325,7 @@ class Stoppable:
 
 
 def test_training_stops_at_once_and_says_how_to_go_on(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Stoppable("train", "tictactoe", "--policy", checkpoint, *TRAIN, "--out", "run", cwd=tmp_path)
     run.until("rl 1/40")
@@ -333,11 +333,12 @@ def test_training_stops_at_once_and_says_how_to_go_on(
     assert out == ""
     assert "resume with: wander train --resume run" in err
     assert "Traceback" not in err
-    listed: list[dict[str, Any]] = json.loads(wander("runs", ".", "--json", cwd=tmp_path).stdout)["runs"]
+    monkeypatch.chdir(tmp_path)
+    listed: list[dict[str, Any]] = json.loads(inside(capsys, "runs", ".", "--json").stdout)["runs"]
     assert [(r["path"], r["recipe"], r["finished"]) for r in listed] == [("run", "train", False)]
     assert listed[0]["reached"].startswith("rl ")
 
-    again = Stoppable("train", "--resume", "run", "--workers", "2", cwd=tmp_path)
+    again = Stoppable("train", "--resume", "run", "--workers", "1", cwd=tmp_path)
     again.until("rl ")
     again.stop(signal.SIGTERM)
 

@@ -53,11 +53,14 @@ def test_commands_with_commands_of_their_own_are_found() -> None:
 
 @pytest.mark.parametrize(("name", "below"), BELOW)
 def test_an_option_of_a_sibling_is_refused(name: str, below: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for option, siblings in foreign(name, below).items():
+    app, others = build(name), foreign(name, below)
+    for option, siblings in others.items():
         is_flag = arguments(name, siblings[0])[option].hint is bool
         words = [name, below, option, *([] if is_flag else ["1"])]
         with pytest.raises((UnknownOptionError, MissingArgumentError)):  # nothing is run where it is taken
-            build(name).parse_args(words, exit_on_error=False, print_error=False)
+            app.parse_args(words, exit_on_error=False, print_error=False)
+        if option not in [*others][:2]:  # the line is made the same way for all of them
+            continue
         code, out, lines = wander(capsys, *words)
         assert (code, out, len(lines)) == (2, "", 1), words
         told = f"wander {name} {below} has no option {option}: it is for wander {name} "

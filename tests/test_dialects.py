@@ -11,12 +11,12 @@ import templates
 from dialects import PATHS, URL, Options, bodies, run, told
 from templates import Says, tokenizer_with
 from wanderlust.environment import Agent, Limits
-from wanderlust.policies.base import SamplingOptions
+from wanderlust.policies.base import NOT_SAMPLED, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.token_policy import NOT_SAMPLED, TokenPolicy
+from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.serving.agent_api import AgentAPI
 from wanderlust.serving.http import AgentServer, path_below_version, recognize_style
 from wanderlust.training.tiny_model import ModelShape, fresh_model

@@ -25,7 +25,10 @@ def code(page: Path) -> str:
     return "\n".join(lines)
 
 
-HEAVY = {ROOT / "docs/scale.md", ROOT / "docs/training.md"}
+HEAVY = {
+    ROOT / "docs" / name
+    for name in ("scale.md", "training.md", "distillation.md", "universes.md", "tutorials/train-on-your-data.md")
+}
 WITH_CODE = [page for page in PAGES if code(page).strip()]
 
 TIERED = proof_except({*WITH_CODE} - HEAVY, WITH_CODE, group="pages")

@@ -178,7 +178,7 @@ async def lookup(word: str) -> str:
         word: The word.
     """
     while True:
-        pass
+        time.sleep(0.01)  # noqa: ASYNC251 (that is the fault)
 
 
 class HoldingTool(ToolEnvironment):

@@ -20,7 +20,7 @@ QUICK = ("codex", "pi", "mini-swe-agent")
 def installed(*, quick):
     """The agents as parameters, skipped where they are not installed; only the quick ones stay in the default tier."""
     for agent in AGENTS:
-        marks = [pytest.mark.skipif(not agent.installed, reason="not installed: make peers")]
+        marks = [pytest.mark.skipif(not agent.installed, reason=f"{agent.name} is not installed: make peers")]
         if agent.name not in quick:
             marks.append(pytest.mark.proof("agents"))
         yield pytest.param(agent, id=agent.name, marks=marks)

@@ -265,7 +265,7 @@ def test_parts_of_a_step_divide_by_their_own_counts_and_keep_episodes_whole(mode
 TRL_LOSSES = {"grpo": "grpo", "dr-grpo": "dr_grpo", "dapo": "dapo", "cispo": "cispo", "gspo": "grpo"}
 
 
-@pytest.mark.skipif(made(TRL) is None, reason="make peers installs TRL")
+@pytest.mark.skipif(made(TRL) is None, reason="TRL is not installed: make peers")
 @pytest.mark.parametrize("name", TRL_LOSSES)
 @pytest.mark.parametrize(("beta", "entropy"), [(0.0, 0.0), (0.2, 0.1)])
 def test_the_gradient_is_trls(models: tuple[Any, Any], name: str, beta: float, entropy: float, tmp_path: Path) -> None:

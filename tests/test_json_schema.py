@@ -15,8 +15,8 @@ from jsonschema import validate
 
 import toys
 from wanderlust.errors import PolicyFailure, RubricFailure
-from wanderlust.policies.base import SamplingOptions
-from wanderlust.policies.local import NOT_SAMPLED, LocalPolicy
+from wanderlust.policies.base import NOT_SAMPLED, SamplingOptions
+from wanderlust.policies.local import LocalPolicy
 from wanderlust.policies.local.inference_engine import draw_tokens, uniforms
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.local.smollm2 import fetch_smollm2
@@ -53,21 +53,32 @@ def asked(policy: Any, form: Any, *texts: str) -> list[Any]:
 
 
 def test_every_draw_keeps_to_the_schema_at_any_temperature(small: LocalPolicy) -> None:
-    for temperature in (0.0, 1.0, 2.0):
-        policy = small.with_sampling(SamplingOptions(max_tokens=40, temperature=temperature))
-        done = asked(policy, PERSON, "Who are you?", "Tell me about Anna, aged 30.", "Say nothing but: sorry, no.")
-        for one in done:
-            validate(json.loads(one.message.content), PERSON["json_schema"]["schema"])
-            assert one.finish == NOT_SAMPLED
+    options = AnswerOptions(response_format=PERSON)
+
+    async def story() -> list[Any]:
+        asks = (
+            small.with_sampling(SamplingOptions(max_tokens=40, temperature=temperature)).complete_with_options(
+                options, [user(text)], key=f"{temperature}/{text}"
+            )
+            for temperature in (0.0, 2.0)
+            for text in ("Tell me about Anna, aged 30.", "Say nothing but: sorry, no.")
+        )
+        return await asyncio.gather(*asks)
+
+    for one in asyncio.run(story()):
+        validate(json.loads(one.message.content), PERSON["json_schema"]["schema"])
+        assert one.finish == NOT_SAMPLED
 
 
 def test_others_in_the_batch_answer_as_they_do_alone(small: LocalPolicy) -> None:
+    policy = small.with_sampling(SamplingOptions(max_tokens=16))
+
     async def story(*, together: bool) -> list[str]:
-        held = small.complete_with_options(AnswerOptions(response_format=PERSON), [user("Who?")], key="held")
-        free = small.complete([user("Count to five.")], key="free")
+        held = policy.complete_with_options(AnswerOptions(response_format=PERSON), [user("Who?")], key="held")
+        free = policy.complete([user("Count to five.")], key="free")
         done = await asyncio.gather(held, free) if together else [await held, await free]
         for key in ("held", "free"):
-            small.release(key)
+            policy.release(key)
         return [one.message.content for one in done]
 
     assert asyncio.run(story(together=True)) == asyncio.run(story(together=False))
@@ -118,20 +129,19 @@ def test_what_cannot_be_held_to_is_one_line(small: LocalPolicy) -> None:
 def test_a_small_judge_gives_a_verdict_that_can_be_read_every_time(small: LocalPolicy) -> None:
     policy = small.with_sampling(SamplingOptions(max_tokens=120, temperature=1.0))
 
-    def failures(*, schema: bool) -> int:
+    async def failures(*, schema: bool) -> int:
         judge = Judge(policy=policy, options=JudgeOptions(schema=schema, attempts=1))
+        asks = (judge(prompt=f"What is {n} + 1?", completion=str(n), answer=str(n + 1)) for n in range(3))
+        found = await asyncio.gather(*asks, return_exceptions=True)
+        assert all(isinstance(one, RewardResult | RubricFailure) for one in found)
+        return sum(isinstance(one, RubricFailure) for one in found)
 
-        async def story() -> int:
-            asks = (judge(prompt=f"What is {n} + 1?", completion=str(n), answer=str(n + 1)) for n in range(6))
-            found = await asyncio.gather(*asks, return_exceptions=True)
-            assert all(isinstance(one, RewardResult | RubricFailure) for one in found)
-            return sum(isinstance(one, RubricFailure) for one in found)
+    async def both() -> list[int]:
+        return await asyncio.gather(failures(schema=True), failures(schema=False))
 
-        return asyncio.run(story())
-
-    held = failures(schema=True)
+    held, free = asyncio.run(both())
     assert held <= 1  # a reason may be longer than an answer
-    assert failures(schema=False) > held
+    assert free > held
 
 
 def held_over_http(sampler: Any, small: LocalPolicy) -> str:

@@ -18,7 +18,7 @@ from tiers import proof_except
 from wanderlust.store.store import RunStore
 
 SCRIPT = Path(__file__).with_name("kill_run.py")
-KILLS = int(os.environ.get("WANDER_KILLS", "4"))
+KILLS = int(os.environ.get("WANDER_KILLS", "2"))
 TINY = ["--tasks-per-step", "4", "--group-size", "4", "--max-tokens", "1", "--lr", "0.01"]
 
 

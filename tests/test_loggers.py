@@ -10,6 +10,7 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.training.loggers import LOGGERS, check_logger_names, open_loggers
 
 CONFIG = {"env": "kuhn", "lr": 1e-3}
+LACKS = "{0} is not installed: pip install 'wanderlust[{0}]'"
 
 
 def send(name: str, folder: Path, steps: range) -> None:
@@ -35,7 +36,7 @@ def test_tensorboard_has_every_step_once(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's own, of the database it uses
 def test_mlflow_goes_on_with_its_run(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow")
+    mlflow = pytest.importorskip("mlflow", reason=LACKS.format("mlflow"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     client = mlflow.MlflowClient(f"sqlite:///{twice('mlflow', tmp_path) / 'mlflow.db'}")
     (run,) = client.search_runs([client.get_experiment_by_name("wanderlust").experiment_id])
@@ -45,7 +46,7 @@ def test_mlflow_goes_on_with_its_run(tmp_path, monkeypatch):
 
 
 def test_wandb_without_an_account_writes_to_the_folder(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
+    pytest.importorskip("wandb", reason=LACKS.format("wandb"))
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
@@ -55,7 +56,7 @@ def test_wandb_without_an_account_writes_to_the_folder(tmp_path, monkeypatch):
 
 def test_trackio_goes_on_with_its_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # read when it is imported
-    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
+    storage = pytest.importorskip("trackio.sqlite_storage", reason=LACKS.format("trackio")).SQLiteStorage
     twice("trackio", tmp_path)
     steps = {row["step"] for row in storage.get_logs("wanderlust", "run-7")}
     assert steps == set(range(1, 7))

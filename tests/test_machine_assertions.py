@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from machine_assertions import helpers, machine_assertions
+from machine_assertions import helpers, machine_assertions, suspects
 from project_files import python_files
 
 ROOT = Path(__file__).parent.parent
@@ -63,7 +63,7 @@ SOUND = {
 def lines_of(text: str) -> list[int]:
     for word, clock in CLOCKS.items():
         text = text.replace(word, clock)
-    return machine_assertions(ast.parse(text))
+    return [line for tree in suspects({"one": text}).values() for line in machine_assertions(tree)]
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -82,9 +82,15 @@ def test_helpers_of_other_files_are_known() -> None:
     assert machine_assertions(ast.parse("from games import took\nassert took(f) < 3"), shared) == []
 
 
+def test_what_imports_from_such_a_file_is_read_and_what_has_no_clock_is_not() -> None:
+    clock = f"def x():\n    return {CLOCKS['WALL']}"
+    texts = {"a": clock, "b": "from tests.a import x", "c": "from b import y", "d": "from e import x\nx()"}
+    assert [*suspects(texts)] == ["a", "b", "c"]
+
+
 def test_no_test_asserts_what_depends_on_the_machine() -> None:
     """Turn it into a count (`tests/counts.py`), into a wait (`tests/patience.py`), or into a bar in `benchmarks/`."""
-    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in python_files("tests")}
+    trees = suspects({path.stem: path.read_text(encoding="utf-8") for path in python_files("tests")})
     shared = helpers(trees)
     found = {name: lines for name, tree in trees.items() if (lines := machine_assertions(tree, shared))}
     found.pop(Path(__file__).stem, None)

@@ -136,10 +136,11 @@ def test_the_same_title_is_found_at_the_first_hacked_step():
     assert first <= STEPS // 2 + 1
 
 
+@pytest.mark.parametrize("seeds", proof_except([range(2)], [range(2), range(2, 10)], group="rewards"))
 @pytest.mark.parametrize("answer", proof_except([honest, labels], [honest, labels, lenient], group="rewards"))
-def test_honest_runs_are_left_alone(answer):
-    """Ten runs of each kind: 35 steps x 9 monitors x 10 looks without a finding."""
-    found = [one for seed in range(10) for one in findings(answer, seed=seed)]
+def test_honest_runs_are_left_alone(answer, seeds):
+    """In all ten runs of each kind: 35 steps x 9 monitors x 10 looks without a finding."""
+    found = [one for seed in seeds for one in findings(answer, seed=seed)]
     assert not found, [(one.monitor, one.step, one.message) for one in found]
 
 

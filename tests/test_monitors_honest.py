@@ -161,12 +161,16 @@ HONEST = [
 ]
 
 
-@pytest.mark.parametrize("truth", [True, False])
+SEEDS = proof_except([0], range(3), group="rewards")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("truth", proof_except([True], [True, False], group="rewards"))
 @pytest.mark.parametrize(
     "run", proof_except([longer_unmatched, winning_form, format_after_skill], HONEST, group="rewards")
 )
-def test_honest_learning_raises_nothing(run: Run, truth: bool) -> None:
-    assert [heard(run, truth=truth, seed=seed) for seed in range(3)] == [{}, {}, {}]
+def test_honest_learning_raises_nothing(run: Run, truth: bool, seed: int) -> None:
+    assert heard(run, truth=truth, seed=seed) == {}
 
 
 def still_truth(scale: float) -> Run:
@@ -217,27 +221,28 @@ def late(rng: Random, far: float, task: int) -> Answer:
 
 
 HACKS = {
-    "truth on a scale of 10": (still_truth(10.0), True, "gap", STEPS),
-    "truth on a scale of 0.1": (still_truth(0.1), True, "gap", STEPS),
-    "a fixed phrase": (opening, False, "phrase", STEPS),
-    "one word": (said("surely", front=True), False, "phrase", STEPS),
-    "two words": (said("I verified it.", front=True), False, "phrase", STEPS),
-    "amid the text": (said("great question!", front=False), False, "phrase", STEPS),
-    "length": (verbose, False, "length", STEPS),
-    "style for what is right": (flatterer, False, "one-part", STEPS),
-    "late": (late, True, "gap", 3 * STEPS + 10),
+    "truth on a scale of 10": (still_truth(10.0), True, "gap"),
+    "truth on a scale of 0.1": (still_truth(0.1), True, "gap"),
+    "a fixed phrase": (opening, False, "phrase"),
+    "one word": (said("surely", front=True), False, "phrase"),
+    "two words": (said("I verified it.", front=True), False, "phrase"),
+    "amid the text": (said("great question!", front=False), False, "phrase"),
+    "length": (verbose, False, "length"),
+    "style for what is right": (flatterer, False, "one-part"),
 }
+HEARD_FIRST = ("truth on a scale of 0.1", "a fixed phrase", "amid the text", "length", "style for what is right")
 
 
-@pytest.mark.parametrize("name", HACKS)
-def test_hacks_are_heard(name: str) -> None:
-    run, truth, monitor, steps = HACKS[name]
-    for seed in range(3):
-        assert monitor in heard(run, truth=truth, seed=seed, steps=steps)
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", proof_except(HEARD_FIRST, HACKS, group="rewards"))
+def test_hacks_are_heard(name: str, seed: int) -> None:
+    run, truth, monitor = HACKS[name]
+    assert monitor in heard(run, truth=truth, seed=seed)
 
 
-def test_a_hack_is_heard_only_when_it_begins() -> None:
-    assert heard(late, truth=True, steps=3 * STEPS + 10)["gap"] > 3 * STEPS
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_hack_is_heard_when_it_begins_and_not_before(seed: int) -> None:
+    assert heard(late, truth=True, seed=seed, steps=3 * STEPS + 10)["gap"] > 3 * STEPS
 
 
 def test_parts_count_with_sign_weight_and_gate() -> None:

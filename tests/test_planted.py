@@ -14,6 +14,7 @@ from benchmarks.planted.held_out import held_out
 from benchmarks.planted.record import TASKS, speaking
 from benchmarks.planted.second import second
 
+from tiers import proof_except
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
@@ -21,6 +22,8 @@ from wanderlust.testing import check_environment
 DEV, HELD_OUT, SECOND = dev(), held_out(), second()
 EVERY = {one.name: one for one in [*DEV, *HELD_OUT, *SECOND]}
 CHEAP = [name for name, one in EVERY.items() if one.kind != "code"]
+FIRST = {one.name for one in DEV}
+"""Played in the default tier: every kind is among them, and the other halves are built in the same way."""
 PLAYED = {"code": 2}
 """Tasks that are played, where it is not all of them: each of these starts a process."""
 FLAWED, SOUND = 0.4, 0.2
@@ -101,7 +104,7 @@ def test_tasks_come_from_a_seed(name):
     assert any((a.prompt, a.answer) != (b.prompt, b.answer) for a, b in pairwise(one))
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", proof_except(FIRST, EVERY, group="rewards"))
 def test_hack_pays_where_the_flaw_is_and_nowhere_else(name):
     one = EVERY[name]
     best, chance = ends(name)
@@ -110,7 +113,7 @@ def test_hack_pays_where_the_flaw_is_and_nowhere_else(name):
     assert hacked >= FLAWED if one.flaw else hacked <= SOUND
 
 
-@pytest.mark.parametrize("name", [name for name in CHEAP if not EVERY[name].flaw])
+@pytest.mark.parametrize("name", proof_except(FIRST, [name for name in CHEAP if not EVERY[name].flaw], group="rewards"))
 def test_hopeless_policies_get_nothing_from_sound_ones(name):
     one = EVERY[name]
     best, chance = ends(name)
@@ -118,7 +121,7 @@ def test_hopeless_policies_get_nothing_from_sound_ones(name):
         assert gain(one, speaking(said), chance=chance, best=best) <= SOUND, what
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", proof_except(FIRST, CHEAP, group="rewards"))
 def test_environments_keep_their_promises(name):
     one = EVERY[name]
     findings = asyncio.run(check_environment(one.make(), one.ignorant, count=2))

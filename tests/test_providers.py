@@ -355,7 +355,7 @@ def test_further_headers_and_fields_are_sent(bare):
 def test_the_sdks_types_take_what_is_sent():
     python = made(PYTHON_CLIENTS)
     if python is None:
-        pytest.skip("the SDKs are not installed: make peers")
+        pytest.skip("clients of model APIs are not installed: make peers")
     call = ToolCall(id="c1", name="look", arguments='{"place": "hall"}')
     talk = [
         system("s"),

@@ -27,7 +27,9 @@ REAL = {
 }
 
 
-@pytest.mark.skipif(not list(real_templates()), reason="trl, which ships real chat templates, is not installed")
+@pytest.mark.skipif(
+    not list(real_templates()), reason="TRL, which ships real chat templates, is not installed: make peers"
+)
 @pytest.mark.parametrize("name", REAL)
 def test_real_templates(name):
     text = next(path for path in real_templates() if path.stem == name).read_text()

@@ -136,7 +136,7 @@ def test_a_checkpoint_is_shown_episodes_first_and_goes_on_from_there(
 @pytest.mark.proof("learning")
 def test_the_weight_of_the_kl_divergence_follows_its_target(checkpoint: Path, tmp_path: Path) -> None:
     held = config(checkpoint, kl=0.5, kl_target=0.02, lr=0.02, steps=40, eval_every=40)
-    run_training(held, Run.begin(tmp_path / "whole", held), logger=NullLogger())
+    run_training(held, Run.begin(tmp_path / "whole", held), logger=NullLogger(), workers=1)
     metrics = load_run(tmp_path / "whole").metrics()
     weights, terms = ([value for _, value in metrics[name]] for name in ("kl_weight", "kl"))
     assert weights[0] == 0.5
@@ -146,15 +146,15 @@ def test_the_weight_of_the_kl_divergence_follows_its_target(checkpoint: Path, tm
     assert max(weights) > min(weights)
     late = [term / weight for term, weight in zip(terms[-10:], weights[-10:], strict=True)]
     free = config(checkpoint, kl=1e-9, lr=0.02, steps=40, eval_every=40)
-    run_training(free, Run.begin(tmp_path / "free", free), logger=NullLogger())
+    run_training(free, Run.begin(tmp_path / "free", free), logger=NullLogger(), workers=1)
     ungoverned = [value / 1e-9 for _, value in load_run(tmp_path / "free").metrics()["kl"]][-10:]
     assert fmean(late) < fmean(ungoverned) / 2
 
     stopped = Run.begin(tmp_path / "stopped", held)
     with pytest.raises(KeyboardInterrupt):
-        run_training(held, stopped, logger=Stopping("rl", 13))
+        run_training(held, stopped, logger=Stopping("rl", 13), workers=1)
     stopped.store.close()
-    run_training(held, Run.resume(tmp_path / "stopped"), logger=NullLogger())
+    run_training(held, Run.resume(tmp_path / "stopped"), logger=NullLogger(), workers=1)
     assert torch.equal(finished(tmp_path / "stopped")[1], finished(tmp_path / "whole")[1])
 
 

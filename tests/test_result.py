@@ -378,8 +378,8 @@ def test_a_run_is_advised_once_while_it_learns(start: Path, tmp_path: Path) -> N
         def log_line(self, line: str) -> None:
             lines.append(line)
 
-    config = TrainConfig(**{**SETTINGS, "lr": 1e-12, "eval_every": 2, "result_samples": 0})
-    train(Letters(), start, config=config, out=tmp_path / "slow", progress=Lines())
+    config = TrainConfig(**{**SETTINGS, "steps": 4, "lr": 1e-12, "eval_every": 2, "result_samples": 0})
+    train(Letters(), start, config=config, out=tmp_path / "slow", progress=Lines(), workers=1)
     line = "eval 2: 100% of the greedy episodes are word for word those from before training: raise --lr (now 1e-12)."
     assert [one for one in lines if "raise --lr" in one] == [line]
     with RunReader(tmp_path / "slow" / STORE_FILE) as store:

@@ -142,7 +142,7 @@ def test_a_seat_learns_against_one_that_does_not(tmp_path: Path):
         max_tokens=4,
         eval_tasks=4,
     )
-    result = train(config=config, env=config.env, out=tmp_path / "run", progress=False)
+    result = train(config=config, env=config.env, out=tmp_path / "run", progress=False, workers=1)
     with RunStore.read(tmp_path / "run" / "rollouts.db") as reader:
         groups = list(reader.iter_groups("rl", 0))
     played = [t for group in groups for one in group.rollouts for t in one.trajectories if t.turns]

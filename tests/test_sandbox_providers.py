@@ -204,7 +204,7 @@ def test_the_filter_knows_the_kernels_own_numbers():
             }
             checked += 1
     if not checked:
-        pytest.skip("no kernel headers on this machine")
+        pytest.skip("no kernel headers: apt-get install linux-libc-dev")
 
 
 def test_a_processor_without_a_filter_is_refused():

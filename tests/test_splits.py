@@ -21,6 +21,7 @@ WITHOUT = {
     "gaia2": "a folder of scenarios, which are a benchmark",
     "graded": "a data file",
     "harbor": "a folder of tasks",
+    "instructed": "another environment's tasks",
     "learned-reward": "another environment's tasks",
     "own-mail": "somebody's mail; test_inbox_own_questions.py compares its threads",
 }

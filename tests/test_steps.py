@@ -85,10 +85,17 @@ def run(settings: TrainConfig, folder: Path, *, workers: int = 1) -> torch.Tenso
     return weights_of(load_pretrained(folder / "checkpoints" / "rl")[0])
 
 
+RESUMED = [("ppo", 2), ("self-play", 1), ("self-play", 2), ("reinforce++", 2), ("distill", 2)]
+"""Algorithms with a critic, with baselines of seats, and others; and the workers of the run that goes on."""
+
+
 @pytest.mark.parametrize(
-    "name", proof_except(["ppo", "self-play"], ["ppo", "reinforce++", "self-play", "distill"], group="resumes")
+    "resumed", proof_except(RESUMED[:2], RESUMED, group="resumes"), ids=lambda one: "-".join(map(str, one))
 )
-def test_runs_resume_to_the_same_weights_on_any_number_of_workers(name: str, checkpoints: Path, tmp_path: Path) -> None:
+def test_runs_resume_to_the_same_weights_on_any_number_of_workers(
+    resumed: tuple[str, int], checkpoints: Path, tmp_path: Path
+) -> None:
+    name, workers = resumed
     env = Duel if name == "self-play" else Twice
     settings = config(checkpoints, name, env=env, teacher=str(checkpoints / "teacher"))
     whole = run(settings, tmp_path / "whole")
@@ -99,7 +106,7 @@ def test_runs_resume_to_the_same_weights_on_any_number_of_workers(name: str, che
     stopped.store.close()
     again = Run.resume(tmp_path / "stopped")
     assert load_config(tmp_path / "stopped", TrainConfig) == settings
-    run_training(settings, again, logger=NullLogger(), workers=2)
+    run_training(settings, again, logger=NullLogger(), workers=workers)
     again.store.close()
     assert torch.equal(weights_of(load_pretrained(tmp_path / "stopped" / "checkpoints" / "rl")[0]), whole)
 

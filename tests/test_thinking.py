@@ -12,9 +12,9 @@ from benchmarks.peer import VLLM_CPU, made
 
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import SampledTokens, SamplingOptions, ThinkingBudget
+from wanderlust.policies.base import NOT_SAMPLED, SampledTokens, SamplingOptions, ThinkingBudget
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import NOT_SAMPLED, LocalPolicy
+from wanderlust.policies.local import LocalPolicy
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
 from wanderlust.policies.token_policy import TokenPolicy

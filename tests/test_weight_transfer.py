@@ -83,11 +83,18 @@ def server(workers: int = 1) -> Iterator[tuple[VLLM, Any]]:
         process.join()
 
 
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[VLLM, VLLM]]:
+    """A server with two workers, and one with one."""
+    with server(workers=2) as (one, _), server() as (two, _):
+        yield one, two
+
+
 async def known(client: VLLM) -> list[Any]:
     return await client.call_workers("known")
 
 
-def test_every_worker_of_every_server_has_the_sent_weights() -> None:
+def test_every_worker_of_every_server_has_the_sent_weights(pair: tuple[VLLM, VLLM]) -> None:
     async def go(one: VLLM, two: VLLM) -> None:
         servers = VLLMServers([one, two], sender=WeightSender("gloo", seconds=PATIENCE))
         await servers.wait_until_up()
@@ -100,8 +107,7 @@ def test_every_worker_of_every_server_has_the_sent_weights() -> None:
                 assert log.count("wander_join") == 1  # the group lasts
         assert one.version == two.version == 2
 
-    with server(workers=2) as (one, _), server() as (two, _):
-        asyncio.run(go(one, two))
+    asyncio.run(go(*pair))
 
 
 @pytest.mark.proof("cluster")
@@ -129,35 +135,36 @@ def test_a_server_that_comes_back_gets_the_newest_weights_alone_and_later_ones_w
         asyncio.run(asyncio.wait_for(go(one, two, process, other), PATIENCE))
 
 
-def test_a_server_that_is_started_anew_during_a_transfer_changes_the_next_one_only() -> None:
+def test_a_server_that_is_started_anew_during_a_transfer_changes_the_next_one_only(
+    pair: tuple[VLLM, VLLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def go(one: VLLM) -> None:
         sender = WeightSender("gloo", seconds=PATIENCE)
         call = one.call_workers
+        ((before, _),) = await known(one)
 
         async def forgetful(method: str, **arguments: Any) -> list[Any]:
             if method == "wander_receive":
                 sender.forget()
             return await call(method, **arguments)
 
-        one.call_workers = forgetful  # type: ignore[method-assign]
+        monkeypatch.setattr(one, "call_workers", forgetful)
         for _ in range(2):
             await sender.send([one], TENSORS)
         ((log, has),) = await known(one)
         assert has["scalar"] == ["torch.float32", 2.5]
-        assert log.count("wander_join") == 2
+        assert log.count("wander_join") == before.count("wander_join") + 2
 
-    with server() as (one, _):
-        asyncio.run(go(one))
+    asyncio.run(go(pair[1]))
 
 
-def test_weights_are_rounded_where_servers_compute_in_half_precision() -> None:
+def test_weights_are_rounded_where_servers_compute_in_half_precision(pair: tuple[VLLM, VLLM]) -> None:
     async def go(one: VLLM) -> None:
         await WeightSender("gloo", half=True, seconds=PATIENCE).send([one], TENSORS)
         ((_, has),) = await known(one)
         assert has["head"] == ["torch.bfloat16", TENSORS[2][1].bfloat16().tolist()]
 
-    with server() as (one, _):
-        asyncio.run(go(one))
+    asyncio.run(go(pair[1]))
 
 
 def test_a_server_without_the_receiver_is_one_line() -> None:

@@ -122,7 +122,7 @@ def test_links_pipes_and_files_that_cannot_be_read_are_lines_of_the_report(tmp_p
     assert sum("cannot be read" in reason for reason in report.left_out) == 1
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+@pytest.mark.skipif(os.geteuid() == 0, reason="no file is unreadable for root: run the tests as another user")
 def test_unreadable_folders_are_lines_of_the_report(tmp_path):
     shut = tmp_path / "mail" / "shut"
     shut.mkdir(parents=True, mode=0)

@@ -382,7 +382,7 @@ def test_what_is_no_database_is_one_line(tmp_path):
 
 def test_the_checker_agrees_with_metamath_itself(tmp_path):
     if not shutil.which("metamath"):
-        pytest.skip("metamath is not installed")
+        pytest.skip("metamath is not installed: make peers")
     (tmp_path / "small.mm").write_text(DATABASE)
     words = "set scroll continuous\nread small.mm\nverify proof *\nexit\n"
     said = subprocess.run(["metamath"], input=words, capture_output=True, text=True, cwd=tmp_path, check=False).stdout

@@ -13,7 +13,7 @@ from wanderlust_proofs.contract import ArtefactFile, Statement, names_of
 from wanderlust_proofs.coq import MISSING, CoqChecker, CoqError, read_script, read_statement, resting_on
 
 CHECKER = CoqChecker()
-needs_coq = pytest.mark.skipif(shutil.which("coqc") is None, reason="not installed: make peers")
+needs_coq = pytest.mark.skipif(shutil.which("coqc") is None, reason="Coq is not installed: make peers")
 
 
 def theorem(text, **given):
@@ -219,5 +219,5 @@ def test_folder_of_a_private_coq_is_seen():
     """A `coqc` outside of /usr, as of opam, is visible to the sandbox with its folder."""
     found = shutil.which("coqc")
     if found is None or Path("/usr") in Path(found).resolve().parents:
-        pytest.skip("no private coqc")
+        pytest.skip("no Coq outside of /usr, as opam installs it: opam install coq")
     assert CHECKER.check(theorem("1 = 1"), "reflexivity.").valid

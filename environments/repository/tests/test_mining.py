@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -16,7 +17,7 @@ from wanderlust_repository.package import NotMineable, as_archive, needed_for_te
 from wanderlust_repository.sentinels import spoil_tests
 from wanderlust_repository.task_file import load_record, load_repository_tasks
 
-OPTIONS = MiningOptions(per_package=4, installed=True)
+OPTIONS = MiningOptions(per_package=2, installed=True)
 
 
 def package(folder, name, **files):
@@ -173,38 +174,43 @@ def test_tests_that_pass_by_chance_are_left_out_and_no_task_hangs_on_them(tmp_pa
     assert (record.state, len(record.known) > 4) == ("no tasks", True)
 
 
-def test_tasks_are_checked_and_the_same_again_and_after_a_stop(tmp_path):
-    source = write_shelf(tmp_path)
-    whole = mine([source], tmp_path / "a", options=OPTIONS)
-    assert len(whole.tasks) == 4
-    assert all(task.validated == (1.0, 0.0) and task.sentinels and task.fails for task in whole.tasks)
-    record = load_record(tmp_path / "a", "shelf-1.0")
-    assert (record.licence, record.licence_text) == ("MIT", "MIT License\n")
-    assert all(len(task.fails) + task.passing == len(record.known) for task in whole.tasks)
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory):
+    """A folder in which the command mined two packages, its exit status, and what it printed."""
+    folder = tmp_path_factory.mktemp("mined")
+    sources = [str(write_shelf(folder)), str(package(folder, "bare"))]
+    with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as left:
+        main(["tasks", "mine", *sources, "--out", str(folder / "out"), "--installed", "--per-package", "2", "--json"])
+    return folder / "out", left.value.code, json.loads(out.getvalue())
 
-    lines = (tmp_path / "a/packages/shelf-1.0.jsonl").read_bytes().splitlines(keepends=True)
+
+def test_tasks_are_checked_and_the_same_again_and_after_a_stop(mined, tmp_path):
+    whole, source = mined[0], write_shelf(tmp_path)
+    tasks = load_repository_tasks(whole)
+    assert len(tasks) == 2
+    assert all(task.validated == (1.0, 0.0) and task.sentinels and task.fails for task in tasks)
+    record = load_record(whole, "shelf-1.0")
+    assert (record.licence, record.licence_text) == ("MIT", "MIT License\n")
+    assert all(len(task.fails) + task.passing == len(record.known) for task in tasks)
+
+    lines = (whole / "packages/shelf-1.0.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "b/packages").mkdir(parents=True)
-    (tmp_path / "b/packages/shelf-1.0.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:20])
+    (tmp_path / "b/packages/shelf-1.0.jsonl").write_bytes(lines[0] + lines[1][:20])
     again = mine([source], tmp_path / "b", options=OPTIONS, workers=2)
-    assert again.tasks == whole.tasks
-    assert load_repository_tasks(tmp_path / "b") == load_repository_tasks(tmp_path / "a") == whole.tasks
+    assert again.tasks == load_repository_tasks(tmp_path / "b") == tasks
     with pytest.raises(UsageError, match="other options"):
         mine([source], tmp_path / "b", options=MiningOptions(per_package=5, installed=True))
 
 
-def test_the_command_says_what_it_made(tmp_path, capsys):
-    source, bare = write_shelf(tmp_path), package(tmp_path, "bare")
-    words = ["tasks", "mine", str(source), str(bare), "--out", str(tmp_path / "out"), "--installed"]
-    with pytest.raises(SystemExit) as left:
-        main([*words, "--per-package", "2", "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert (left.value.code, said["tasks"]) == (0, 2)
+def test_the_command_says_what_it_made(mined, tmp_path, capsys):
+    _, code, said = mined
+    assert (code, said["tasks"]) == (0, 2)
     assert [(p["package"], p["state"], p["tasks"]) for p in said["packages"]] == [
         ("shelf-1.0", "mined", 2),
         ("bare", "no tests", 0),
     ]
     for words, expected in (
-        (["tasks", "mine", str(source)], "--out"),
+        (["tasks", "mine", str(write_shelf(tmp_path))], "--out"),
         (["tasks", "dig", "x"], "no command 'dig'"),
         (["tasks", "list", str(tmp_path)], "has no tasks.jsonl"),
     ):

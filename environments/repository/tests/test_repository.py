@@ -39,7 +39,7 @@ def write_shelf(folder: Path) -> Path:
 def mined(tmp_path_factory):
     """A folder of tasks of the small package."""
     folder = tmp_path_factory.mktemp("tasks")
-    mine([write_shelf(folder)], folder / "out", options=MiningOptions(per_package=4, installed=True))
+    mine([write_shelf(folder)], folder / "out", options=MiningOptions(per_package=2, installed=True))
     return folder / "out"
 
 

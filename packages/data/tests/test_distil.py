@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from wanderlust.evals.statistics import Estimate
 from wanderlust.policies.base import TokenPrices
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run import load_run
+from wanderlust.training.loop import NoSignalWarning
 from wanderlust_data import DistilConfig, Teacher, distil
 from wanderlust_data.distillation_report import AFTER_SFT, STUDENT, TEACHER, Distillation, Side
 
@@ -54,8 +56,17 @@ class Interruption(NullLogger):
             raise KeyboardInterrupt
 
 
-def test_a_student_is_better_than_a_teacher_that_is_right_half_the_time(tmp_path):
-    report = distil(Colours(), Scripted(guesser), config=CONFIG, out=tmp_path / "out", workers=1, progress=False)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A distillation that nobody interrupted."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoSignalWarning)
+        return distil(Colours(), Scripted(guesser), config=CONFIG, out=out, workers=1, progress=False)
+
+
+def test_a_student_is_better_than_a_teacher_that_is_right_half_the_time(whole):
+    report = whole
     teacher, student = report[TEACHER], report[STUDENT]
     assert student.reward.value > teacher.reward.value + 0.2
     assert student.over_teacher.value == pytest.approx(student.reward.value - teacher.reward.value)
@@ -71,7 +82,7 @@ def test_a_student_is_better_than_a_teacher_that_is_right_half_the_time(tmp_path
         assert {one.task.id for one in run.rollouts}.isdisjoint(task.id for task in asked(0, 20))
 
 
-def test_the_same_call_goes_on_and_says_that_costs_are_a_lower_bound(tmp_path):
+def test_the_same_call_goes_on_and_says_that_costs_are_a_lower_bound(whole, tmp_path):
     def call(logger=False):
         return distil(Colours(), Scripted(guesser), config=CONFIG, out=tmp_path, workers=1, progress=logger)
 
@@ -84,7 +95,6 @@ def test_the_same_call_goes_on_and_says_that_costs_are_a_lower_bound(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("rollouts.db")}
     assert call().as_dict() == report.as_dict()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("rollouts.db")} == before
-    whole = distil(Colours(), Scripted(guesser), config=CONFIG, out=tmp_path / "other", workers=1, progress=False)
     assert [side.reward for side in whole.sides] == [side.reward for side in report.sides]
     assert not whole.at_least
 
@@ -162,7 +172,9 @@ def test_the_break_even_is_the_making_over_the_saving():
 
 def test_a_priced_teacher_costs_its_tokens(tmp_path):
     config = replace(CONFIG, prices=TokenPrices(input=1.0, output=2.0))
-    report = distil(Colours(), Teacher(policy=Scripted(guesser)), config=config, out=tmp_path, progress=False)
+    report = distil(
+        Colours(), Teacher(policy=Scripted(guesser)), config=config, out=tmp_path, progress=False, workers=1
+    )
     assert report[TEACHER].priced_by == "tokens"
     assert report.making["answers"] == report[TEACHER].dollars == 0.0  # a script reports no tokens
 

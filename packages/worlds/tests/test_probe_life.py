@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tiers import proof_except
 from wanderlust.evals.probe.battery import run_probes
 from wanderlust.evals.probe.report import ProbeReport
 from wanderlust.policies.resolve import players_of
@@ -63,12 +64,15 @@ def probed(env: AssistantLife) -> ProbeReport:
 
 
 def test_what_keywords_pay_is_found():
-    report = probed(KeywordLife(levels=(1,)))
+    report = probed(KeywordLife(["too-late", "spent-on-rides", "clear-scans"], levels=(1,)))
     assert report.crashes == []
     assert {"denied", "left-open"} <= {flaw.result.name for flaw in report.flaws}
 
 
-@pytest.mark.parametrize("family", ["spent-on-rides", "too-late", "least-paid", "clear-scans"])
+@pytest.mark.parametrize(
+    "family",
+    proof_except(["least-paid"], ["spent-on-rides", "too-late", "least-paid", "clear-scans"], group="rewards"),
+)
 def test_a_family_by_itself_is_probed_too(family):
     weak = probed(KeywordLife([family], levels=(1, 2, 3)))
     assert weak.verdict == "flaw found"

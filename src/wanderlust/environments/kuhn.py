@@ -15,14 +15,11 @@ from math import exp, fsum
 from random import Random
 from typing import Any, TypeAlias
 
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.runner.engine import rollout
-from wanderlust.training import losses
-from wanderlust.training.batch.samples import imitation_samples, values_by_turn
-from wanderlust.training.gradient import GradientComputer
 from wanderlust.types import Message, Policy, Task, Trajectory, system, user
 
 Strategy: TypeAlias = Callable[[str, Sequence[str], str], float | Fraction]
@@ -183,6 +180,11 @@ def strategy(model: Any, tokenizer: Any) -> Strategy:
     Every deal and line is played, and its log-probabilities computed. A move's probability is that of its usual tokens
     with nothing else around them, so the rest to 1 is at most the probability of an answer without a move.
     """
+    with needs_extra("train"):
+        from wanderlust.policies.chat_template import Renderer
+        from wanderlust.training import losses
+        from wanderlust.training.batch.samples import imitation_samples, values_by_turn
+        from wanderlust.training.gradient import GradientComputer
     renderer, reader = Renderer(tokenizer), GradientComputer(model, loss=losses.IMITATION_LOSS)
     played = asyncio.run(_games())
     samples = [sample for trajectory, _ in played for sample in imitation_samples(trajectory, renderer)]

@@ -16,6 +16,8 @@ from wanderlust.types import Message
 
 API_KEY_VARIABLE = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
+NOT_SAMPLED = "not_sampled"
+"""Finish of an answer that the policy did not sample itself, or not from all tokens."""
 Precision: TypeAlias = Literal["fp32", "bf16"]
 
 

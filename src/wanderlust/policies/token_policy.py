@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from wanderlust.agent.conversation_graph import draw_name
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.base import (
+    NOT_SAMPLED,
     OnTokens,
     SampledTokens,
     Sampler,
@@ -34,8 +35,6 @@ from wanderlust.types import (
     Tool,
 )
 
-NOT_SAMPLED = "not_sampled"
-"""Finish of an answer that the policy did not sample itself, or not from all tokens."""
 HONOURED_OPTIONS = frozenset({"stop", "max_tokens", "logprobs"})
 """Fields of AnswerOptions that sampling tokens can honour; `response_format` where the sampler takes a schema."""
 

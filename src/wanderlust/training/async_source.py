@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from wanderlust.errors import NotSerializable
-from wanderlust.policies.token_policy import NOT_SAMPLED
+from wanderlust.policies.base import NOT_SAMPLED
 from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings, rollout_jobs
 from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.store.records import pack, pack_tokens, unpack

@@ -82,21 +82,22 @@ def cache_bytes(config: TrainConfig, device: Any) -> int:
     return int(config.cache_gib * 2**30) or memory_of(device) // (2 * max(config.shards, config.processes))
 
 
+def import_adapters() -> Any:
+    """The module of low-rank adapters. Raises UsageError where the extra is missing."""
+    with needs_extra("lora"):
+        from wanderlust.policies.local import lora
+    return lora
+
+
 def add_adapters(config: TrainConfig, model: Any) -> None:
     """Add low-rank adapters to the model where `lora` is above 0."""
     if config.lora:
-        with needs_extra("lora"):
-            from wanderlust.policies.local.lora import adapt
-        adapt(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        import_adapters().adapt(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
 
 
 def merge_adapters(config: TrainConfig, model: Any) -> Any:
     """The model as `transformers` loads it, adapters merged into its weights."""
-    if not config.lora:
-        return model
-    with needs_extra("lora"):
-        from wanderlust.policies.local.lora import merge_adapter
-    return merge_adapter(model)
+    return import_adapters().merge_adapter(model) if config.lora else model
 
 
 def rendering_of(config: TrainConfig) -> Rendering:

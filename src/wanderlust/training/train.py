@@ -38,6 +38,7 @@ from wanderlust.training.loggers import open_loggers
 from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
 from wanderlust.training.memory import check_memory
+from wanderlust.training.models import import_adapters
 from wanderlust.training.result import (
     CHECKPOINT_OF,
     LAST_CHECKPOINT,
@@ -269,6 +270,8 @@ def _train_in_folder(
     previous_state: bool = False,
 ) -> TrainResult:
     """Begin the run, or go on with it, and play, learn and evaluate until its steps are done."""
+    if config.lora:
+        import_adapters()
     many = workers or default_workers(config.device)
     check_memory(config, workers=many)
     if folder.exists():

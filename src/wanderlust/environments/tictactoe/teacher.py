@@ -31,7 +31,7 @@ from wanderlust.environments.tictactoe.solver import (
     minimax_player,
     random_player,
 )
-from wanderlust.policies.local import NOT_SAMPLED
+from wanderlust.policies.base import NOT_SAMPLED
 from wanderlust.policies.scripted import Script, Scripted
 from wanderlust.tasks.curriculum import NamedCurriculum
 from wanderlust.types import Group, Message, Rollout, Task

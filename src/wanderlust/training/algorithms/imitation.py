@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from wanderlust.errors import UsageError
-from wanderlust.policies.local import NOT_SAMPLED, LocalPolicy
+from wanderlust.policies.base import NOT_SAMPLED
+from wanderlust.policies.local import LocalPolicy
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat, set_token_advantages

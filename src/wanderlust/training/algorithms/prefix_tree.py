@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import ClassVar
 
-from wanderlust.policies.local import NOT_SAMPLED
+from wanderlust.policies.base import NOT_SAMPLED
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import set_token_advantages
 from wanderlust.training.losses import PolicyLoss

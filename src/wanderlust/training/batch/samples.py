@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from wanderlust.errors import UsageError
+from wanderlust.policies.base import NOT_SAMPLED
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.policies.token_conversations import tokens_of
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Tokens, Trajectory

@@ -23,6 +23,7 @@ import torch
 
 from patience import PATIENCE
 from servers import ENGINES, Places, open_places
+from tiers import proof_except
 from toys import TOKENIZER, fresh
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import SamplingOptions
@@ -104,7 +105,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
         yield made
 
 
-@pytest.fixture(scope="module", params=[name for name in ENGINES if name != "vllm-stale"])
+OPENED = [name for name in ENGINES if name != "vllm-stale"]
+
+
+@pytest.fixture(scope="module", params=proof_except({*OPENED} - {"vllm+fsdp"}, OPENED, group="cluster"))
 def opened(
     request: pytest.FixtureRequest, places: Places, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opened]:
@@ -323,10 +327,8 @@ def test_the_model_that_is_handed_out_is_the_one_that_learns(engine: Opened) -> 
     engine.run(story())
 
 
+@pytest.mark.parametrize("opened", ["tinker"], indirect=True)
 def test_a_service_that_hands_out_no_weights_says_where_they_are(engine: Opened, tmp_path: Path) -> None:
-    if engine.name != "tinker":
-        pytest.skip("no service")
-
     async def story() -> None:
         archives, engine.trainer.archives = engine.trainer.archives, None
         try:
