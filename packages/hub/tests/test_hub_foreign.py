@@ -14,7 +14,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from bars_hub import make_key
-from wanderlust.adapters.gymnasium import GymnasiumText
 from wanderlust.adapters.openenv_app import OpenEnvApp
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment
@@ -23,6 +22,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.registry import load_environment
 from wanderlust.types import Task
+from wanderlust_gymnasium.environment import GymnasiumText
 from wanderlust_hub.add import add
 from wanderlust_hub.added import open_added, read_added
 from wanderlust_hub.export import EXTRAS, export, ready_made_draft
@@ -128,7 +128,11 @@ def test_equal_drafts_are_equal_wheels_that_can_be_read_and_unpacked(tmp_path: P
         bodies.append(write_wheel(draft, tmp_path / name).read_bytes())
     assert bodies[0] == bodies[1]
     package = read_wheel(next((tmp_path / "a").glob("*.whl")))
-    assert (package.name, package.environment, package.requires) == (draft.name, draft.name, ("wanderlust[gymnasium]",))
+    assert (package.name, package.environment, package.requires) == (
+        draft.name,
+        draft.name,
+        ("wanderlust-gymnasium[gymnasium]",),
+    )
     assert unpack_wheel(package.wheel, tmp_path / "out") == 5
     assert "GymnasiumText" in (tmp_path / "out/wrapped_cliffwalking_v1/__init__.py").read_text()
 
@@ -148,7 +152,7 @@ def test_a_wrapped_world_is_added_unsigned_and_plays_isolated_as_in_this_process
         ["cliffwalking-v1"],
         None,
         None,
-        ("wanderlust[gymnasium]",),
+        ("wanderlust-gymnasium[gymnasium]",),
     )
     assert read_added("cliffwalking-v1") == added
     here, there = GymnasiumText("CliffWalking-v1", turns=4), load_environment("cliffwalking-v1,turns=4")

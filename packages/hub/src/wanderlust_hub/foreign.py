@@ -142,10 +142,10 @@ def _gymnasium_draft(place: str, found: ForeignName) -> PackageDraft:
     return _wrapped(
         found.name,
         found,
-        module="wanderlust.adapters.gymnasium",
+        module="wanderlust_gymnasium.environment",
         factory="GymnasiumText",
         words=repr(found.name),
-        requires=("wanderlust[gymnasium]",),
+        requires=("wanderlust-gymnasium[gymnasium]",),
         version=plain_version(version("gymnasium")),
     )
 
@@ -162,10 +162,10 @@ def _textarena_draft(place: str, found: ForeignName) -> PackageDraft:
     return _wrapped(
         found.name,
         found,
-        module="wanderlust.adapters.textarena",
+        module="wanderlust_textarena.environment",
         factory="TextArena",
         words=repr(found.name),
-        requires=("wanderlust[textarena]",),
+        requires=("wanderlust-textarena[textarena]",),
         version=plain_version(version("textarena")),
     )
 

@@ -1,19 +1,15 @@
-"""Games of TextArena and worlds of Gymnasium, played for real."""
+"""Worlds of Gymnasium, played for real."""
 
 import asyncio
-import random
-import re
 from collections import deque
 from itertools import islice
 
 import pytest
 
-from wanderlust.adapters.gymnasium import FrozenLake, GymnasiumText, Taxi, parse_action
-from wanderlust.adapters.textarena import TextArena, TextArenaDuel
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
-from wanderlust.types import Status
+from wanderlust_gymnasium.environment import FrozenLake, GymnasiumText, Taxi, parse_action
 
 
 def play(env, script, seed=0, task=None):
@@ -26,71 +22,8 @@ def rewards(played):
 
 
 @pytest.fixture
-def textarena():
-    return pytest.importorskip("textarena", reason="not installed: pip install 'wanderlust[textarena]'")
-
-
-@pytest.fixture
 def gymnasium():
     return pytest.importorskip("gymnasium", reason="not installed: pip install 'wanderlust[gymnasium]'")
-
-
-HANOI = ["[A C]", "[A B]", "[C B]", "[A C]", "[B A]", "[B C]", "[A C]"]
-
-
-def test_a_game_for_one(textarena):
-    assert rewards(play(TextArena(), HANOI)) == [1.0]
-    lost = play(TextArena(), lambda messages, rng: "no idea")
-    assert lost.trajectory.score.reward <= 0.0
-    assert lost.status is Status.DONE
-    assert lost.state["reason"]
-
-
-def test_a_game_for_two(textarena):
-    env = TextArenaDuel()
-    script = {"player-0": ["[0]", "[1]", "[2]"], "player-1": ["[3]", "[4]", "[5]"]}
-    played = play(env, script)
-    assert rewards(played) == [1.0, -1.0]
-    assert "[4]" in played.trajectories[0].turns[-1].observation[0].content
-    forfeit = play(env, {"player-0": lambda messages, rng: "?", "player-1": ["[3]"] * 9})
-    assert rewards(forfeit) == [-1.0, 1.0]
-
-
-def halving(messages, rng):
-    """Guesses a number between bounds that it was told."""
-    low, high = 1, 20
-    for said, heard in zip(messages[1::2], messages[2::2], strict=False):
-        guess = int(re.findall(r"\d+", said.content)[-1])
-        low, high = (guess + 1, high) if "higher" in heard.content else (low, guess - 1)
-    return f"[{(low + high) // 2}]"
-
-
-def test_a_game_that_draws(textarena):
-    env = TextArena("GuessTheNumber-v0")
-    games = [play(env, halving, seed=seed) for seed in range(6)]
-    assert {rewards(game)[0] for game in games} == {1.0}
-    assert len({len(game.trajectory.turns) for game in games}) > 1
-    again = play(env, halving, seed=3)
-    assert again.trajectories == games[3].trajectories
-
-
-def test_the_shared_generator_is_left_alone(textarena):
-    random.seed(7)
-    expected = random.Random(7).random()
-    play(TextArena("GuessTheNumber-v0"), halving)
-    assert random.random() == expected
-
-
-def test_arena_keeps_its_promises(textarena):
-    for env in (TextArena(), TextArena("GuessTheNumber-v0"), TextArenaDuel()):
-        assert asyncio.run(check_environment(env, count=2)) == []
-
-
-def test_games_that_cannot_start_are_one_line(textarena):
-    played = play(TextArena("NoSuchGame-v0"), ["x"])
-    assert played.stop_reason == "EnvironmentFailure"
-    assert "TextArena cannot start 'NoSuchGame-v0'" in played.error
-    assert "\n" not in played.error
 
 
 def crossing(messages, rng):

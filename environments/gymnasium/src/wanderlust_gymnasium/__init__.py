@@ -1,0 +1,1 @@
+"""Worlds of Gymnasium as text, with a finite set of actions."""

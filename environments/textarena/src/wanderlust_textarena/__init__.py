@@ -1,0 +1,1 @@
+"""Games of TextArena for one seat or two."""
