@@ -357,9 +357,7 @@ def loop_starters() -> frozenset[str]:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             inside = [*ast.walk(node)]
             froms = [one for one in inside if isinstance(one, ast.ImportFrom)]
-            imports |= {
-                alias.asname or alias.name: f"{one.module}.{alias.name}" for one in froms for alias in one.names
-            }
+            imports |= {name.asname or name.name: f"{one.module}.{name.name}" for one in froms for name in one.names}
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 defined[f"{module}.{node.name}"] = {one.id for one in inside if isinstance(one, ast.Name)}
                 if any(map(starts_loop, inside)):
