@@ -14,7 +14,6 @@ import re
 import signal
 import sqlite3
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -76,7 +75,6 @@ from wanderlust.runner.progress import Logger, NullLogger
 from wanderlust.serving import play_episode, serve_http, serve_stdio, trl_environments
 from wanderlust.testing import check_environment, replay_rollout
 from wanderlust.training.config import OptimizerConfig
-from wanderlust.training.loop import NoSignalWarning
 from wanderlust.types import Rollout
 
 ROOT = Path(__file__).parent.parent
@@ -358,12 +356,8 @@ def loop_starters() -> frozenset[str]:
         module, imports, defined = module_name(path), dict[str, str](), dict[str, set[str]]()
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             inside = [*ast.walk(node)]
-            imports |= {
-                alias.asname or alias.name: f"{one.module}.{alias.name}"
-                for one in inside
-                if isinstance(one, ast.ImportFrom)
-                for alias in one.names
-            }
+            froms = [one for one in inside if isinstance(one, ast.ImportFrom)]
+            imports |= {name.asname or name.name: f"{one.module}.{name.name}" for one in froms for name in one.names}
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 defined[f"{module}.{node.name}"] = {one.id for one in inside if isinstance(one, ast.Name)}
                 if any(map(starts_loop, inside)):
@@ -481,9 +475,7 @@ def learn(folder: Path, logger: NullLogger) -> Result:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Digest of the weights that TRAINING ends with."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoSignalWarning)
-        return digest(learn(tmp_path_factory.mktemp("whole") / "run", NullLogger()).path)
+    return digest(learn(tmp_path_factory.mktemp("whole") / "run", NullLogger()).path)
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from wanderlust.evals.statistics import Estimate
 from wanderlust.policies.base import TokenPrices
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run import load_run
-from wanderlust.training.loop import NoSignalWarning
 from wanderlust_data import DistilConfig, Teacher, distil
 from wanderlust_data.distillation_report import AFTER_SFT, STUDENT, TEACHER, Distillation, Side
 
@@ -60,9 +58,7 @@ class Interruption(NullLogger):
 def whole(tmp_path_factory):
     """A distillation that nobody interrupted."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoSignalWarning)
-        return distil(Colours(), Scripted(guesser), config=CONFIG, out=out, workers=1, progress=False)
+    return distil(Colours(), Scripted(guesser), config=CONFIG, out=out, workers=1, progress=False)
 
 
 def test_a_student_is_better_than_a_teacher_that_is_right_half_the_time(whole):
