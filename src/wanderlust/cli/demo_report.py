@@ -9,12 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
 from wanderlust.environments.tictactoe import FIXED_OPPONENTS, lint_opponent, mixed_opponent
 from wanderlust.errors import StoreError
+from wanderlust.evals.charts import chart, count_steps, draw_line
 from wanderlust.evals.statistics import wilson
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import load_pretrained
@@ -209,30 +206,22 @@ def sampled_row(policy: str, opponent: str, rollouts: Sequence[Rollout]) -> dict
 
 def draw_curve(curve: Sequence[Mapping[str, Any]], path: Path) -> None:
     """The learning curve as a picture: shares against the random and the optimal opponent, by training step."""
-    figure = Figure(figsize=(8, 4.2), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    steps = [point["step"] for point in curve]
-    for opponent, share, colour, label in (
-        ("optimal", "draw", "#0b7285", "draws against perfect play"),
-        ("random", "win", "#e8590c", "wins against random moves"),
-        ("greedy", "loss", "#868e96", "losses against an opponent never met"),
-        ("random", "invalid", "#c2255c", "games with an invalid move (random)"),
-    ):
-        values = [
-            100 * float(next(row[share] for row in point["rows"] if row["opponent"] == opponent)) for point in curve
-        ]
-        axes.plot(steps, values, color=colour, label=label, marker="o", markersize=3, linewidth=1.8)
-    for height, colour, label in ((76, "#0b7285", "teacher's\ndraws"), (95.6, "#e8590c", "ceiling\nof wins")):
-        axes.axhline(height, color=colour, linestyle=":", linewidth=1)
-        edge: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "xytext": (4, 0)}
-        axes.annotate(label, (1, height), va="center", fontsize=8, color=colour, annotation_clip=False, **edge)
-    axes.set(xlabel="steps of reinforcement learning (0 = after SFT)", ylabel="% of games, exact", ylim=(-2, 104))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.legend(fontsize=8, loc="outside upper center", ncols=2, frameon=False)
-    figure.savefig(path)
+    with chart(path, size=(8, 4.2), dpi=130) as (axes,):
+        for opponent, share, color, label in (
+            ("optimal", "draw", "#0b7285", "draws against perfect play"),
+            ("random", "win", "#e8590c", "wins against random moves"),
+            ("greedy", "loss", "#868e96", "losses against an opponent never met"),
+            ("random", "invalid", "#c2255c", "games with an invalid move (random)"),
+        ):
+            rows = [next(row for row in point["rows"] if row["opponent"] == opponent) for point in curve]
+            points = [(point["step"], 100 * float(row[share])) for point, row in zip(curve, rows, strict=True)]
+            draw_line(axes, points, color=color, label=label, marker="o")
+        for height, color, label in ((76, "#0b7285", "teacher's\ndraws"), (95.6, "#e8590c", "ceiling\nof wins")):
+            axes.axhline(height, color=color, linestyle=":", linewidth=1)
+            edge = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "xytext": (4, 0)}
+            axes.annotate(label, (1, height), va="center", fontsize=8, color=color, annotation_clip=False, **edge)
+        axes.set(ylabel="% of games, exact", ylim=(-2, 104))
+        count_steps(axes, xlabel="steps of reinforcement learning (0 = after SFT)")
 
 
 def _cells(values: Sequence[float], published: Sequence[float]) -> list[str]:

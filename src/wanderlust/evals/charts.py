@@ -14,6 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from wanderlust.evals.statistics import Estimate
 
 COLORS = ("#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e", "#495057")
+GREY = "#adb5bd"
+"""Of what stands in the background."""
 
 
 @contextmanager
@@ -35,6 +37,15 @@ def chart(
         if one.get_legend() is None and one.get_legend_handles_labels()[1]:
             one.legend(fontsize=8, frameon=False)
     figure.savefig(path)
+
+
+def draw_line(
+    axes: Any, points: Iterable[tuple[Any, float]], *, color: str, label: str, marker: str = "", linestyle: str = "-"
+) -> None:
+    """A line through points in their order, or the points alone; nothing where there are none."""
+    if points := list(points):
+        style = {"marker": marker, "markersize": 3, "linestyle": linestyle, "linewidth": 1}
+        axes.plot(*zip(*points, strict=True), color=color, label=label, **style)
 
 
 def draw_estimates(axes: Any, points: Iterable[tuple[float, Estimate]], *, color: str, label: str) -> None:

@@ -8,10 +8,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
+from wanderlust.evals.charts import COLORS, GREY, chart, count_steps, draw_line
 from wanderlust.rubrics.label_free import TRUTH_METRIC
 from wanderlust.rubrics.monitors import RECENT_STEPS
 from wanderlust.store.reader import RunReader
@@ -110,30 +107,22 @@ def draw_curve(
     path: Path, curve: Sequence[Mapping[str, Any]], *, metric: str, rewards: Sequence[tuple[int, float]]
 ) -> None:
     """Greedy evaluations with their intervals over the steps, and the training reward behind them."""
-    figure = Figure(figsize=(8, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    if rewards and metric == "reward":
-        steps, values = zip(*rewards, strict=True)
-        axes.plot(steps, values, color="#adb5bd", linewidth=1, label="training rollouts, sampled")
     points = [(point["step"], point_metrics(point)[metric]) for point in curve if metric in point_metrics(point)]
-    if points:
-        steps, values = zip(*points, strict=True)
-        axes.plot(steps, values, color="#0b7285", marker="o", markersize=3, label="eval split, greedy")
-    _finish_curve(figure, axes, path, xlabel="steps of reinforcement learning", ylabel=metric)
+    with chart(path, size=(8, 4.2)) as (axes,):
+        draw_line(axes, rewards if metric == "reward" else (), color=GREY, label="training rollouts, sampled")
+        draw_line(axes, points, color=COLORS[0], label="eval split, greedy", marker="o")
+        count_steps(axes, xlabel="steps of reinforcement learning")
+        axes.set(ylabel=metric)
 
 
 def write_loss_report(folder: Path, report: Mapping[str, Any], *, losses: Sequence[tuple[int, float]]) -> None:
     """The same of offline training; `losses` are those of the updates."""
-    figure = Figure(figsize=(8, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    if losses:
-        axes.plot(*zip(*losses, strict=True), color="#adb5bd", linewidth=1, label="updates")
     points = [(point["step"], point["metrics"]["loss"]["value"]) for point in report["curve"]]
-    if points:
-        axes.plot(*zip(*points, strict=True), color="#0b7285", marker="o", markersize=3, label="held-out rows")
-    _finish_curve(figure, axes, folder / CURVE_FILE, xlabel="updates", ylabel="loss")
+    with chart(folder / CURVE_FILE, size=(8, 4.2)) as (axes,):
+        draw_line(axes, losses, color=GREY, label="updates")
+        draw_line(axes, points, color=COLORS[0], label="held-out rows", marker="o")
+        count_steps(axes, xlabel="updates")
+        axes.set(ylabel="loss")
     rows, lines = report["rows"], [f"# Offline training ({report['method']}), seed {report['seed']}", ""]
     lines += [report["verdict"], ""]
     if report["curve"]:
@@ -151,16 +140,6 @@ def write_loss_report(folder: Path, report: Mapping[str, Any], *, losses: Sequen
     lines += [f"{report['wall_s']:.0f} seconds of wall time. Last weights: `{report['checkpoint']}`.", ""]
     (folder / PAGE_FILE).write_text("\n".join(lines))
     (folder / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n")
-
-
-def _finish_curve(figure: Figure, axes: Any, path: Path, *, xlabel: str, ylabel: str) -> None:
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if axes.lines:
-        axes.legend(fontsize=8, frameon=False)
-    figure.savefig(path)
 
 
 OVEROPTIMISATION_FILE = "overoptimisation.png"
@@ -219,19 +198,12 @@ def draw_overoptimisation(path: Path, body: Mapping[str, Any]) -> None:
     """Reward and truth over the steps and, where it is known, over the KL divergence; the flag is a line."""
     points: Sequence[Mapping[str, float]] = body["points"]
     axis_names = ["step", *(["kl"] if all("kl" in point for point in points) else [])]
-    figure = Figure(figsize=(8 if len(axis_names) > 1 else 6, 3.6), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, along in zip(figure.subplots(1, len(axis_names), squeeze=False)[0], axis_names, strict=True):
-        marks = {"marker": ".", "linestyle": "none"} if along == "kl" else {}
-        for name, label, colour in (("reward", "reward", "#adb5bd"), ("truth", "held-out truth", "#0b7285")):
-            values = [[point[along] for point in points], [point[name] for point in points]]
-            axes.plot(*values, color=colour, linewidth=1, label=label, **marks)
-        if along == "step":
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            if body["flagged_step"] is not None:
-                axes.axvline(body["flagged_step"], color="#c92a2a", linewidth=1, linestyle=":", label="turn flagged")
-        axes.set(xlabel="steps of reinforcement learning" if along == "step" else "KL divergence per token")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=8, frameon=False)
-    figure.savefig(path)
+    with chart(path, size=(8 if len(axis_names) > 1 else 6, 3.6), panels=len(axis_names)) as panels:
+        for axes, along in zip(panels, axis_names, strict=True):
+            marks = {"marker": ".", "linestyle": "none"} if along == "kl" else {}
+            for name, label, color in (("reward", "reward", GREY), ("truth", "held-out truth", COLORS[0])):
+                draw_line(axes, [(point[along], point[name]) for point in points], color=color, label=label, **marks)
+            axes.set(xlabel="KL divergence per token")
+        count_steps(panels[0], xlabel="steps of reinforcement learning")
+        if body["flagged_step"] is not None:
+            panels[0].axvline(body["flagged_step"], color="#c92a2a", linewidth=1, linestyle=":", label="turn flagged")

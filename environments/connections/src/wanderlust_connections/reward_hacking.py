@@ -17,11 +17,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
 from wanderlust.environment import Environment
+from wanderlust.evals.charts import chart, count_steps, draw_line
 from wanderlust.evals.probe.battery import run_probes
 from wanderlust.evals.probe.report import ProbeReport
 from wanderlust.runner.progress import Logger, ProgressLogger
@@ -263,29 +260,20 @@ def _step(step: int | None) -> str:
 def draw_lab_picture(body: Mapping[str, Any], path: Path) -> None:
     """A panel a phase: reward, truth and share of hacked answers of each training batch, and who spoke when."""
     phases = body["phases"]
-    figure = Figure(figsize=(4 * len(phases), 3.6), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(phases), sharey=True, squeeze=False)[0]
-    for axes, (name, phase) in zip(panels, phases.items(), strict=True):
-        for key, colour, label in (
-            ("rewards", REWARD_COLOUR, "reward"),
-            ("truth", TRUTH_COLOUR, "truth"),
-            ("hacked_shares", HACKED_COLOUR, "hacked"),
-        ):
-            axes.plot(
-                phase[key], color=colour, label=label, linewidth=1.6, linestyle=":" if key == "hacked_shares" else "-"
-            )
-        labels: dict[int, list[str]] = {}
-        for monitor, step in phase["warning_steps"].items():
-            labels.setdefault(step, []).append(monitor)
-        for step, monitors in labels.items():
-            axes.axvline(step, color=WARNING_COLOUR, linewidth=0.8, alpha=0.6)
-            axes.annotate(
-                ", ".join(monitors), (step, 1.0), fontsize=6, rotation=90, va="top", ha="right", color=WARNING_COLOUR
-            )
-        axes.set(title=f"{body['lab']}: {name}", xlabel="training step", ylim=(-0.02, 1.04))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(fontsize=8, frameon=False, loc="center left")
-    figure.savefig(path)
+    with chart(path, size=(4 * len(phases), 3.6), panels=len(phases), dpi=130, sharey=True) as panels:
+        for axes, (name, phase) in zip(panels, phases.items(), strict=True):
+            for key, color, label, linestyle in (
+                ("rewards", REWARD_COLOUR, "reward", "-"),
+                ("truth", TRUTH_COLOUR, "truth", "-"),
+                ("hacked_shares", HACKED_COLOUR, "hacked", ":"),
+            ):
+                draw_line(axes, enumerate(phase[key]), color=color, label=label, linestyle=linestyle)
+            labels: dict[int, list[str]] = {}
+            for monitor, step in phase["warning_steps"].items():
+                labels.setdefault(step, []).append(monitor)
+            for step, monitors in labels.items():
+                axes.axvline(step, color=WARNING_COLOUR, linewidth=0.8, alpha=0.6)
+                place = {"fontsize": 6, "rotation": 90, "va": "top", "ha": "right", "color": WARNING_COLOUR}
+                axes.annotate(", ".join(monitors), (step, 1.0), **place)
+            axes.set(title=f"{body['lab']}: {name}", ylim=(-0.02, 1.04))
+            count_steps(axes, xlabel="training step")

@@ -8,9 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from wanderlust.evals.charts import chart, draw_line
 from wanderlust.evals.report import render_html, render_text
 from wanderlust.evals.statistics import Estimate
 from wanderlust.runner.terminal import Table
@@ -224,40 +222,23 @@ def markdown_table(columns: Sequence[str], rows: Iterator[tuple[str, ...]]) -> l
 
 def draw_reasoner(report: ReasonerReport, path: Path) -> None:
     """Write a PNG: the held-out sets before and after, and both halves over the phases of continual training."""
-    panels = 2 if report.continual else 1
-    figure = Figure(figsize=(6 + 3.4 * (panels - 1), 0.42 * len(report.held_out) + 1.4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, panels, squeeze=False, width_ratios=[6, 3.4][:panels])[0]
-    for shift, (name, color) in enumerate(zip(EXAMS, COLORS, strict=True)):
-        for place, one in enumerate(report.held_out):
-            right, height = one.exams[name].right, place + 0.22 * (1 - shift)
-            low, high = (right.value if end is None else end for end in (right.low, right.high))
-            axes[0].plot([low, high], [height, height], color=color, linewidth=1.2)
-            axes[0].plot(
-                [right.value], [height], color=color, marker="o", markersize=4, label=name if not place else None
-            )
-    ticks = range(len(report.held_out))
-    axes[0].plot(
-        [one.constant for one in report.held_out],
-        ticks,
-        "|",
-        color="#000000",
-        markersize=9,
-        label="most frequent answer",
-    )
-    axes[0].set_yticks([*ticks], [one.name for one in report.held_out])
-    axes[0].set(xlabel="right, greedy, 95% intervals", title="held-out sets", xlim=(-0.02, 1.02))
-    axes[0].legend(frameon=False, fontsize=7, loc="best")
-    if report.continual:
-        phases = [one.phase for one in report.continual]
-        for label, color, estimates in (
-            ("A", COLORS[1], [one.first for one in report.continual]),
-            ("B", COLORS[2], [one.second for one in report.continual]),
-        ):
-            axes[1].plot(phases, [one.value for one in estimates], color=color, marker="o", markersize=4, label=label)
-        axes[1].set(title="continual training", xlabel="phase", ylabel="right, new questions")
-        axes[1].legend(frameon=False, fontsize=7)
-    for one in axes:
-        one.grid(alpha=0.25)
-        one.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    panels, height = 2 if report.continual else 1, 0.42 * len(report.held_out) + 1.4
+    size = (6 + 3.4 * (panels - 1), height)
+    with chart(path, size=size, panels=panels, width_ratios=[6, 3.4][:panels]) as (sets, *phases):
+        for shift, (name, color) in enumerate(zip(EXAMS, COLORS, strict=True)):
+            for place, one in enumerate(report.held_out):
+                right, at = one.exams[name].right, place + 0.22 * (1 - shift)
+                low, high = (right.value if end is None else end for end in (right.low, right.high))
+                sets.plot([low, high], [at, at], color=color, linewidth=1.2)
+                sets.plot([right.value], [at], color=color, marker="o", markersize=4, label="" if place else name)
+        constant = [(one.constant, place) for place, one in enumerate(report.held_out)]
+        draw_line(sets, constant, color="#000000", label="most frequent answer", marker="|", linestyle="none")
+        sets.set_yticks([*range(len(report.held_out))], [one.name for one in report.held_out])
+        sets.set(xlabel="right, greedy, 95% intervals", title="held-out sets", xlim=(-0.02, 1.02))
+        for axes in phases:
+            for label, color, halves in (
+                ("A", COLORS[1], [(one.phase, one.first.value) for one in report.continual]),
+                ("B", COLORS[2], [(one.phase, one.second.value) for one in report.continual]),
+            ):
+                draw_line(axes, halves, color=color, label=label, marker="o")
+            axes.set(title="continual training", xlabel="phase", ylabel="right, new questions")
