@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-from tests.container_image import IMAGE
 
 from wanderlust.cli.main import main
 from wanderlust.environment import Limits
@@ -15,6 +14,8 @@ from wanderlust.types import Status, ToolCall, assistant
 from wanderlust_repository.harbor import Harbor
 from wanderlust_repository.harbor_tasks import NeedsContainer, junit_name, plan_sandbox, read_harbor_task, read_reward
 
+IMAGE = "localhost/wanderlust-test:latest"
+"""The image that the fixture `engine` makes."""
 FOLDER = {
     "task.toml": '[task]\nname = "us/hello"\n[agent]\ntimeout_sec = 60.0\n[verifier]\ntimeout_sec = 30.0\n'
     '[verifier.env]\nWANTED = "hello world"\n[environment]\ncpus = 1\nmemory = "1G"\nstorage_mb = 100\n',
