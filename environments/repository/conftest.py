@@ -1,4 +1,4 @@
-"""The folder `bars` is on the path: tests check what the bars measure with. The image of containers is the repository's."""
+"""The folder `bars` is on the path, for tests check what bars measure with. Containers need the repository."""
 
 from __future__ import annotations
 
