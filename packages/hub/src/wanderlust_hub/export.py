@@ -29,6 +29,7 @@ FORMS: tuple[Form, ...] = ("package", "openenv")
 EXTRAS = {
     "arc": "arc",
     "frozenlake": "gymnasium",
+    "gymnasium": "gymnasium",
     "taxi": "gymnasium",
     "textarena": "textarena",
     "textarena-duel": "textarena",
