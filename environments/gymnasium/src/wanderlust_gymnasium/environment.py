@@ -102,7 +102,15 @@ class GymnasiumText(Environment):
     the next message says so. The state has the number of `steps`, and of `invalid` answers.
     """
 
-    def __init__(self, world: str = "CliffWalking-v1", *, actions: Sequence[str] = (), about: str = "", turns: int = 100, **settings: Any):
+    def __init__(
+        self,
+        world: str = "CliffWalking-v1",
+        *,
+        actions: Sequence[str] = (),
+        about: str = "",
+        turns: int = 100,
+        **settings: Any,
+    ):
         """`settings` go to Gymnasium; `turns` are answers at most."""
         self.world, self.actions, self.about, self.settings = world, tuple(actions), about, settings
         self.limits = Limits(max_turns=turns)
