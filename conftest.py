@@ -23,6 +23,8 @@ FIRST = ("test_demo", "test_learning", "test_train", "test_kill", "test_cli", "t
 
 # Tests of the core that play in a package's environment use what its tests and bars do.
 sys.path += [str(package / part) for package in PACKAGES for part in ("tests", "bars")]
+# Tests of one room use those of another.
+sys.path += sorted({str(path.parent) for path in (ROOT / "tests").glob("*/test_*.py")})
 
 settings.register_profile("machine-independent", deadline=None, derandomize=True, database=None)
 settings.load_profile("machine-independent")

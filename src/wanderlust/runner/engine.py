@@ -29,7 +29,7 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
-from wanderlust.runner.control import wait_if_paused
+from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task
 

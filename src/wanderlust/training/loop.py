@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError
-from wanderlust.runner.control import wait_if_paused
+from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.progress import Logger
 from wanderlust.training.advantages import assign_batch_advantages
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, SupportsState

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import isfinite
 from typing import Any
 
-from wanderlust.runner.control import wait_if_paused
+from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.progress import Logger
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import TRAINER_FOLDER, Run
