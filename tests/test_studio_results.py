@@ -21,7 +21,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.studio.auth import lasting_token
-from wanderlust.studio.comparisons import Sample, widest_pair
+from wanderlust.studio.comparisons import ScoredSample, widest_pair
 from wanderlust.studio.static_export import export_site
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, user
 
@@ -127,8 +127,8 @@ def test_the_samples_that_are_shown_differ_where_any_do(studio: Client) -> None:
 
 
 def test_of_equal_means_the_pair_that_differs_most_is_shown() -> None:
-    first = [Sample(id=1, reward=0.5), Sample(id=2, reward=0.5)]
-    second = [Sample(id=3, reward=0.5), Sample(id=4, reward=0.0), Sample(id=5, reward=1.0)]
+    first = [ScoredSample(id=1, reward=0.5), ScoredSample(id=2, reward=0.5)]
+    second = [ScoredSample(id=3, reward=0.5), ScoredSample(id=4, reward=0.0), ScoredSample(id=5, reward=1.0)]
     a, b = widest_pair(first, second)
     assert abs(a.reward - b.reward) == 0.5
 
