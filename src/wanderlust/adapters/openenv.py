@@ -106,7 +106,9 @@ class EnvironmentServer:
         An empty token lets everybody in; messages of more than MAX_MESSAGE_BYTES end their session.
         """
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            while (event := await receive())["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": f"{event['type']}.complete"})
         elif scope["type"] == "http":
             page = str(scope["path"]).removeprefix("/")
             body = msgspec.json.encode(self._pages().get(page, {"error": f"there is no page {page!r}"}))
@@ -260,10 +262,3 @@ async def _say(socket: web.WebSocketResponse, reply: Mapping[str, Any]) -> None:
 
 def _json(reply: Mapping[str, Any]) -> str:
     return msgspec.json.encode(reply, enc_hook=str).decode()
-
-
-async def _lifespan(receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]) -> None:
-    """Say that everything is ready, and that everything is over."""
-    while (event := await receive())["type"] == "lifespan.startup":
-        await send({"type": "lifespan.startup.complete"})
-    await send({"type": f"{event['type']}.complete"})

@@ -140,7 +140,12 @@ def render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = [*(_answer_blocks(message) if role == "assistant" else _user_blocks(message))]
+        if role == "assistant":
+            blocks = [*_answer_blocks(message)]
+        else:
+            blocks = [_text_or_image(kind, part) for kind, part in content_parts(message)]
+        if message.role == "tool":
+            blocks = [{"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": blocks}]
         if out and out[-1]["role"] == role:
             out[-1]["content"] += blocks
         elif blocks:
@@ -159,14 +164,6 @@ def _answer_blocks(message: Message) -> Iterator[dict[str, Any]]:
         arguments = decode_arguments(call.arguments)
         given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
         yield {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
-
-
-def _user_blocks(message: Message) -> Iterator[dict[str, Any]]:
-    blocks = [_text_or_image(kind, part) for kind, part in content_parts(message)]
-    if message.role == "tool":
-        yield {"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": blocks}
-    else:
-        yield from blocks
 
 
 def _text_or_image(kind: str, part: str) -> dict[str, Any]:

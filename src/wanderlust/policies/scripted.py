@@ -89,7 +89,13 @@ class Scripted:
         if self._script is not None:
             answer = self._script(messages, Random(draw_name(key, messages)))
         else:
-            answer = self._next_line(messages, key)
+            turn = sum(m.role == "assistant" for m in messages)
+            if seat := seat_of_key(key):  # fewer than at the first turn: the environment has begun a new context
+                examples = self._examples[seat] = min(turn, self._examples.get(seat, turn))
+                turn -= examples
+            if turn >= len(self._lines):
+                raise IndexError(f"the script has {len(self._lines)} lines and was asked for one more")
+            answer = self._lines[turn]
         if not isinstance(answer, str | Message) and isawaitable(answer):
             answer = await answer
         if not isinstance(answer, str | Message):
@@ -99,15 +105,6 @@ class Scripted:
     def release(self, key: str) -> None:
         """Start from the first line when `key` comes again."""
         self._examples.pop(key, None)
-
-    def _next_line(self, messages: Sequence[Message], key: str) -> str | Message:
-        turn = sum(m.role == "assistant" for m in messages)
-        if seat := seat_of_key(key):  # fewer than at the first turn: the environment has begun a new context
-            examples = self._examples[seat] = min(turn, self._examples.get(seat, turn))
-            turn -= examples
-        if turn >= len(self._lines):
-            raise IndexError(f"the script has {len(self._lines)} lines and was asked for one more")
-        return self._lines[turn]
 
 
 POLICY_STOPS = (CONTEXT_STOP, "max_episode_cost")

@@ -228,23 +228,24 @@ class Checklist:
             raise UsageError(f"dropout is a share of the criteria from 0 to below 1, not {self.dropout}")
         if self.votes < 1:
             raise UsageError(f"{self.name!r} needs at least one vote")
-        self._judge = self.judge if isinstance(self.judge, ChoiceJudge) else self._asking(self.judge)
+        each = self.how == "each"
+        if isinstance(self.judge, ChoiceJudge):
+            self._judge = self.judge
+        else:
+            self._judge = Judge(
+                self.judge,
+                CRITERION_TEMPLATE if each else CRITERIA_TEMPLATE,
+                name="criterion" if each else "criteria",
+                scale=(0, 1) if each else (1, 10),
+                votes=self.votes if each else 1,
+                cache=self.cache,
+                model=self.model,
+                options=self.options,
+            )
         writer = self.writer
         self._writer = None if writer is None else rubric_client(writer, self.options, bounds=criteria_bounds(writer))
-        if isinstance(self.judge, ChoiceJudge) and (self.how != "each" or self.votes > 1):
+        if isinstance(self.judge, ChoiceJudge) and (not each or self.votes > 1):
             raise UsageError(f"{self.name!r} has a judge by log-probabilities: it ticks each criterion once")
-
-    def _asking(self, policy: Policy) -> Judge:
-        return Judge(
-            policy,
-            CRITERION_TEMPLATE if self.how == "each" else CRITERIA_TEMPLATE,
-            name="criterion" if self.how == "each" else "criteria",
-            scale=(0, 1) if self.how == "each" else (1, 10),
-            votes=self.votes if self.how == "each" else 1,
-            cache=self.cache,
-            model=self.model,
-            options=self.options,
-        )
 
     async def __call__(self, *, prompt: Sequence[Message], completion: str) -> RewardResult:
         """Score one answer. UsageError without criteria and writer; RubricFailure when a verdict fails."""

@@ -172,7 +172,13 @@ class UnisolatedSandbox:
         here = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for part in parts[:-1]:
-                here = self._step(here, part, make=make)
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=here)
+                        if self._user >= 0:
+                            os.chown(part, self._user, self._user, dir_fd=here, follow_symlinks=False)
+                above, here = here, os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                os.close(above)
             return os.open(parts[-1], flags | os.O_NOFOLLOW, 0o644, dir_fd=here)
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, "no such file in the folder", one_line(path)) from None
@@ -180,17 +186,6 @@ class UnisolatedSandbox:
             raise PermissionError(errno.EACCES, f"not to be opened ({error})", one_line(path)) from None
         finally:
             os.close(here)
-
-    def _step(self, here: int, part: str, *, make: bool) -> int:
-        """The folder below; the one above is closed."""
-        if make:
-            with suppress(FileExistsError):
-                os.mkdir(part, dir_fd=here)
-                if self._user >= 0:
-                    os.chown(part, self._user, self._user, dir_fd=here, follow_symlinks=False)
-        below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-        os.close(here)
-        return below
 
     async def fork(self) -> UnisolatedSandbox:
         """As `Sandbox.fork` says, by copying; ends what was started."""
