@@ -16,7 +16,7 @@ from wanderlust.openai_types import content_parts
 from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint
-from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall, decode_arguments
+from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall, arguments_object
 
 API_VERSION = "2023-06-01"
 DEFAULT_ANSWER_TOKENS = 8192
@@ -161,9 +161,7 @@ def _answer_blocks(message: Message) -> Iterator[dict[str, Any]]:
     if message.content.strip():
         yield {"type": "text", "text": message.content}
     for call in message.tool_calls:
-        arguments = decode_arguments(call.arguments)
-        given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-        yield {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
+        yield {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_object(call.arguments)}
 
 
 def _text_or_image(kind: str, part: str) -> dict[str, Any]:

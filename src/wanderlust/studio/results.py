@@ -149,12 +149,14 @@ def evaluation_result(folder: Path, reader: RunReader, *, group_by: str = "") ->
     report = read_report(folder)
     keys = task_keys(reader)
     complete = covers_all(report, reader)
-    parts = [report, *report.get("by_code", {}).values()]
-    if not complete or (group_by and group_by != next((key for part in parts if (key := part.get("group_by"))), "")):
+    if not complete or (group_by and group_by != _report_key(report)):
         seconds = report.get("usage", {}).get("seconds") if complete else None
         report = _computed_report(reader, group_by)
         report["usage"]["seconds"] = seconds
-    lock = _lock_of(folder)
+    try:
+        lock = read_lock(folder)
+    except StoreError:
+        lock = None
     return {"report": report, "complete": complete, "keys": keys, "changes": version_changes(lock)}
 
 
@@ -181,6 +183,11 @@ def training_result(folder: Path) -> dict[str, Any] | None:
         "policy_sentence": report.get("policy_sentence", ""),
         "advice": report["advice"],
     }
+
+
+def _report_key(report: Mapping[str, Any]) -> str:
+    parts = [report, *report.get("by_code", {}).values()]
+    return next((part["group_by"] for part in parts if part.get("group_by")), "")
 
 
 def _computed_report(reader: RunReader, group_by: str) -> dict[str, Any]:
@@ -210,13 +217,6 @@ def task_keys(reader: RunReader) -> list[str]:
                 if isinstance(value, str | int):
                     names.setdefault(name, set()).add(str(value))
     return sorted(names)
-
-
-def _lock_of(folder: Path) -> Lock | None:
-    try:
-        return read_lock(folder)
-    except StoreError:
-        return None
 
 
 def version_changes(lock: Lock | None) -> dict[str, list[str]]:
