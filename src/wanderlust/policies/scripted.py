@@ -10,6 +10,7 @@ from inspect import getsource, isawaitable
 from random import Random
 from typing import NamedTuple
 
+from wanderlust.agent import release_conversation
 from wanderlust.conversation_graph import draw_name, seat_of_key
 from wanderlust.errors import CONTEXT_STOP, ContextFull, PolicyFailure, StopEpisode, UsageError, one_line
 from wanderlust.types import Completion, Message, Policy, Rollout, Tool, Trajectory, Turn, assistant
@@ -51,9 +52,7 @@ class PerRolloutPolicy:
         """Drop this seat's policy, or what it keeps of one conversation."""
         seat = seat_of_key(key)
         policy = self._policies.pop(key, None) if seat == key else self._policies.get(seat)
-        release = getattr(policy, "release", None)
-        if release is not None:
-            release(key)
+        release_conversation(policy, key)
 
 
 Script = Callable[[Sequence[Message], Random], str | Message | Awaitable[str | Message]]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from wanderlust.agent import release_conversation
 from wanderlust.errors import EnvironmentFailure, StoreError, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.resolve import open_policies
 from wanderlust.runner.engine import rollout
@@ -227,9 +228,7 @@ class _ObservedPolicy:
         return done
 
     def release(self, key: str) -> None:
-        release = getattr(self._policy, "release", None)
-        if release is not None:
-            release(key)
+        release_conversation(self._policy, key)
 
 
 def _size(message: Message) -> int:
