@@ -366,12 +366,6 @@ def decode_arguments(text: str) -> Any:
         return text
 
 
-def arguments_object(text: str) -> dict[str, Any]:
-    """Parse a call's arguments, for APIs that take nothing but an object; any other value is its only field."""
-    arguments = decode_arguments(text)
-    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
-
-
 class Policy(Protocol):
     """Anything that answers a conversation: an endpoint, a local model, a script, a person.
 

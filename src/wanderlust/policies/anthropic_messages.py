@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure
-from wanderlust.openai_types import content_parts
+from wanderlust.openai_types import arguments_object, content_parts
 from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint
-from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall, arguments_object
+from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall
 
 API_VERSION = "2023-06-01"
 DEFAULT_ANSWER_TOKENS = 8192

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure, answer_blocked, one_line
-from wanderlust.openai_types import content_parts
+from wanderlust.openai_types import arguments_object, content_parts
 from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint, seed_of
@@ -24,7 +24,6 @@ from wanderlust.types import (
     TokenLogprob,
     Tool,
     ToolCall,
-    arguments_object,
 )
 
 ANSWER_PARTS = "gemini_parts"

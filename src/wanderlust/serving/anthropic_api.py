@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.openai_types import Image, declare_tool, join_parts, parse_request
+from wanderlust.openai_types import Image, arguments_object, declare_tool, join_parts, parse_request
 from wanderlust.serving.dialect import (
     JsonObject,
     SeatRequest,
@@ -26,7 +26,7 @@ from wanderlust.serving.dialect import (
     unsent_text,
 )
 from wanderlust.serving.http import error_data
-from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, arguments_object, system
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, system
 
 _UNHONOURED: Mapping[str, tuple[Any, ...]] = {"mcp_servers": ([],), "container": ()}
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.openai_types import Image, declare_tool, join_parts, parse_request
+from wanderlust.openai_types import Image, arguments_object, declare_tool, join_parts, parse_request
 from wanderlust.policies.tool_formats.tagged_json import call_id
 from wanderlust.serving.dialect import (
     KEEP_ALIVE_COMMENT,
@@ -30,7 +30,7 @@ from wanderlust.serving.dialect import (
     unsent_text,
 )
 from wanderlust.serving.http import error_data
-from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, arguments_object, system
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, system
 
 _UNHONOURED: Mapping[str, tuple[Any, ...]] = {"cachedContent": ("",)}
 _UNHONOURED_CONFIG: Mapping[str, tuple[Any, ...]] = {
