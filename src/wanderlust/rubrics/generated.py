@@ -230,6 +230,8 @@ class Checklist:
             raise UsageError(f"{self.name!r} needs at least one vote")
         each = self.how == "each"
         if isinstance(self.judge, ChoiceJudge):
+            if not each or self.votes > 1:
+                raise UsageError(f"{self.name!r} has a judge by log-probabilities: it ticks each criterion once")
             self._judge = self.judge
         else:
             self._judge = Judge(
@@ -244,8 +246,6 @@ class Checklist:
             )
         writer = self.writer
         self._writer = None if writer is None else rubric_client(writer, self.options, bounds=criteria_bounds(writer))
-        if isinstance(self.judge, ChoiceJudge) and (not each or self.votes > 1):
-            raise UsageError(f"{self.name!r} has a judge by log-probabilities: it ticks each criterion once")
 
     async def __call__(self, *, prompt: Sequence[Message], completion: str) -> RewardResult:
         """Score one answer. UsageError without criteria and writer; RubricFailure when a verdict fails."""
@@ -289,20 +289,16 @@ class Checklist:
         verdicts = await gather_values(self._judge(criterion=one.text, completion=text) for one in criteria)
         met = [verdict.value > 0.5 for verdict in verdicts]  # a tie is not met
         total = fsum(criterion.weight for criterion in criteria)
-        lines = [
-            f"[{'x' if yes else ' '}] {criterion.importance}: {criterion.text} ({self._vote_note(verdict)})"
-            for yes, criterion, verdict in zip(met, criteria, verdicts, strict=True)
-        ]
+        lines = []
+        for yes, criterion, verdict in zip(met, criteria, verdicts, strict=True):
+            votes = f"{round(verdict.value * self.votes)} of {self.votes}"
+            note = verdict.note if isinstance(self.judge, ChoiceJudge) else votes
+            lines.append(f"[{'x' if yes else ' '}] {criterion.importance}: {criterion.text} ({note})")
         return RewardResult(
             value=fsum(one.weight for yes, one in zip(met, criteria, strict=True) if yes) / total,
             metrics={"met": float(sum(met)), **_total_usage(verdicts)},
             note="\n".join(lines),
         )
-
-    def _vote_note(self, verdict: RewardResult) -> str:
-        if isinstance(self.judge, ChoiceJudge):
-            return verdict.note
-        return f"{round(verdict.value * self.votes)} of {self.votes}"
 
     async def _score_together(self, criteria: Sequence[Criterion], text: str) -> RewardResult:
         orders = [list(criteria) for _ in range(self.votes)]
