@@ -253,6 +253,12 @@ def content_parts(message: Message) -> Iterator[tuple[Literal["text", "image"], 
         yield "image", image
 
 
+def arguments_object(text: str) -> dict[str, Any]:
+    """Parse a call's arguments, for APIs that take nothing but an object; any other value is its only field."""
+    arguments = decode_arguments(text)
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
 def message_to_template(message: Message) -> dict[str, Any]:
     """Convert a message to the JSON of chat templates: as an endpoint's, with the arguments of calls decoded."""
     wire = message_to_wire(message)

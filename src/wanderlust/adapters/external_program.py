@@ -130,7 +130,18 @@ class Program(Environment):
             return
         front = AgentAPI(episode.agents, ignored_options=self._ignored_options)
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
-            ended = await self._run_here(episode, front, folder)
+            async with self._server as server, server.serving(front) as key:
+                inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+                own = {"HOME": folder, "TMPDIR": folder, **server.variables(key)}
+                variables = inherited | self._environment | own
+                with self._warning_of_neighbours():
+                    async with run_program(self._argv(episode.task), _task_line(episode.task), variables) as program:
+                        ending = asyncio.create_task(program.process.wait())
+                        with episode.playing():
+                            in_time = await _await_end(ending, front, seconds=self.seconds)
+                            _end_play(episode, "" if in_time else "program_seconds")
+                        code = await program.end()
+            ended = ProgramExit(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
             if self._finished(episode, ended):
                 await self.judge(episode, ended, folder)
 
@@ -161,20 +172,6 @@ class Program(Environment):
             with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
                 await sandbox.get(Path(folder))
                 await self.judge(episode, ended, folder)
-
-    async def _run_here(self, episode: Episode, front: AgentAPI, folder: str) -> ProgramExit:
-        async with self._server as server, server.serving(front) as key:
-            inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-            own = {"HOME": folder, "TMPDIR": folder, **server.variables(key)}
-            variables = inherited | self._environment | own
-            with self._warning_of_neighbours():
-                async with run_program(self._argv(episode.task), _task_line(episode.task), variables) as program:
-                    ending = asyncio.create_task(program.process.wait())
-                    with episode.playing():
-                        in_time = await _await_end(ending, front, seconds=self.seconds)
-                        _end_play(episode, "" if in_time else "program_seconds")
-                    code = await program.end()
-        return ProgramExit(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
 
     async def _run_in_sandbox(self, episode: Episode, front: AgentAPI, *, box: Box, sandbox: Sandbox) -> ProgramExit:
         async with (

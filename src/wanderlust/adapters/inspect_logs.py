@@ -143,7 +143,11 @@ def sample_to_rollout(sample: Mapping[str, Any], scorer: str) -> Rollout:
         answer=sample.get("target"),
         info=dict(sample.get("metadata") or {}),
     )
-    trajectory = Trajectory(turns=_turns(messages, _usages(sample)), trainable=True)
+    events = [one for one in sample.get("events") or () if one.get("event") == "model" and one.get("role") is None]
+    usages = [_usage((call.get("output") or {}).get("usage") or {}) for call in events]
+    if len(usages) != sum(message.role == "assistant" for message in messages):  # not one call of the model per answer
+        usages = []
+    trajectory = Trajectory(turns=_turns(messages, usages), trainable=True)
     epoch, error, limit = int(sample.get("epoch") or 1), sample.get("error"), sample.get("limit")
     rollout = Rollout(task=task, seed=0, sample_index=epoch - 1, trajectories=[trajectory])
     rollout.seconds = float(sample.get("total_time") or 0.0)
@@ -169,16 +173,6 @@ def _turns(messages: Sequence[Message], usages: Sequence[Mapping[str, int]]) -> 
         turns.append(Turn(observation=tuple(observation), action=message, finish=finish, usage=usage))
         observation = []
     return turns
-
-
-def _usages(sample: Mapping[str, Any]) -> list[dict[str, int]]:
-    """The usage of each answer, where the log has one call of the model per answer."""
-    calls = [one for one in sample.get("events") or () if one.get("event") == "model" and one.get("role") is None]
-    found = [(call.get("output") or {}).get("usage") or {} for call in calls]
-    answers = sum(one.get("role") == "assistant" for one in sample.get("messages") or ())
-    if len(found) != answers:
-        return []
-    return [_usage(one) for one in found]
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, int]:

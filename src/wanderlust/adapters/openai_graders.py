@@ -104,7 +104,15 @@ def load_grader(
     graders may read, for packages. The values of a `multi` grader's graders are recorded as metrics. Raises UsageError,
     which names the grader and the field.
     """
-    found = _read_json(Path(source)) if isinstance(source, str | Path) else source
+    found: Any = source
+    if isinstance(source, str | Path):
+        file = Path(source)
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(f"cannot read the grader {file}: {error.strerror}") from error
+        except ValueError as error:
+            raise UsageError(f"{file} is no JSON: {error}") from error
     if not isinstance(found, Mapping):
         raise UsageError("a grader is a JSON object with a type")
     if isinstance(found.get("grader"), Mapping):  # as in a job's `method`
@@ -116,15 +124,6 @@ def load_grader(
         return RewardResult(value=result.value, metrics=result.parts)
 
     return Rubric(Reward(grader, name=str(found.get("name") or "grader")))
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read the grader {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{file} is no JSON: {error}") from error
 
 
 def sample_of(trajectory: Trajectory) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from hmac import compare_digest
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from aiohttp import WSMsgType, web
@@ -85,18 +85,33 @@ class EnvironmentServer:
             return web.Response(status=401, text="the token is missing or wrong: send it as Authorization: Bearer")
         socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, heartbeat=30.0, receive_timeout=IDLE_SECONDS)
         await socket.prepare(request)
+
+        async def receive() -> str | None:
+            incoming = await socket.receive()
+            return incoming.data if incoming.type is WSMsgType.TEXT else None
+
+        end = await self._answer_messages(receive, socket.send_str)
+        await socket.close(message=b"idle" if end == "idle" else b"")
+        return socket
+
+    async def _answer_messages(
+        self, receive: Callable[[], Awaitable[str | None]], send: Callable[[str], Awaitable[None]]
+    ) -> Literal["", "full", "idle"]:
+        """One session, until `receive` gives no text or the client closes it; returns what else ended it."""
         if self._open >= self.sessions:
-            await _say(socket, _error("CAPACITY_REACHED", f"all {self.sessions} sessions are taken"))
-            await socket.close()
-            return socket
+            await send(_json(_error("CAPACITY_REACHED", f"all {self.sessions} sessions are taken")))
+            return "full"
         self._open += 1
         session = _Session(DrivenSeat(self.env, split=self.split))
         try:
-            await self._converse(socket, session)
+            while (text := await receive()) is not None and (reply := await session.answer(text)) is not None:
+                await send(_json(reply))
+        except TimeoutError:
+            return "idle"
         finally:
             self._open -= 1
             await session.driven.close()
-        return socket
+        return ""
 
     async def __call__(
         self, scope: Event, receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]
@@ -106,7 +121,9 @@ class EnvironmentServer:
         An empty token lets everybody in; messages of more than MAX_MESSAGE_BYTES end their session.
         """
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            while (event := await receive())["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": f"{event['type']}.complete"})
         elif scope["type"] == "http":
             page = str(scope["path"]).removeprefix("/")
             body = msgspec.json.encode(self._pages().get(page, {"error": f"there is no page {page!r}"}))
@@ -126,43 +143,17 @@ class EnvironmentServer:
             await send({"type": "websocket.close", "code": 4401})
             return
         await send({"type": "websocket.accept"})
-        if self._open >= self.sessions:
-            full = _error("CAPACITY_REACHED", f"all {self.sessions} sessions are taken")
-            await send({"type": "websocket.send", "text": _json(full)})
-            await send({"type": "websocket.close", "code": 1013})
-            return
-        self._open += 1
-        session = _Session(DrivenSeat(self.env, split=self.split))
-        try:
-            while True:
-                async with asyncio.timeout(IDLE_SECONDS):
-                    event = await receive()
-                text = event.get("text")
-                if event["type"] != "websocket.receive" or text is None or len(text) > MAX_MESSAGE_BYTES:
-                    return
-                reply = await session.answer(text)
-                if reply is None:
-                    return
-                await send({"type": "websocket.send", "text": _json(reply)})
-        except TimeoutError:
-            await send({"type": "websocket.close", "code": 1001})
-        finally:
-            self._open -= 1
-            await session.driven.close()
 
-    async def _converse(self, socket: web.WebSocketResponse, session: _Session) -> None:
-        while not socket.closed:
-            try:
-                incoming = await socket.receive()
-            except TimeoutError:
-                await socket.close(message=b"idle")
-                return
-            if incoming.type is not WSMsgType.TEXT:
-                return
-            reply = await session.answer(incoming.data)
-            if reply is None:
-                return
-            await _say(socket, reply)
+        async def receive_text() -> str | None:
+            async with asyncio.timeout(IDLE_SECONDS):
+                event = await receive()
+            text = event.get("text")
+            fits = event["type"] == "websocket.receive" and text is not None and len(text) <= MAX_MESSAGE_BYTES
+            return text if fits else None
+
+        end = await self._answer_messages(receive_text, lambda text: send({"type": "websocket.send", "text": text}))
+        if end:
+            await send({"type": "websocket.close", "code": 1013 if end == "full" else 1001})
 
 
 class _Session:
@@ -254,16 +245,5 @@ def _error(code: str, message: str) -> dict[str, Any]:
     return {"type": "error", "data": {"message": message, "code": code}}
 
 
-async def _say(socket: web.WebSocketResponse, reply: Mapping[str, Any]) -> None:
-    await socket.send_str(_json(reply))
-
-
 def _json(reply: Mapping[str, Any]) -> str:
     return msgspec.json.encode(reply, enc_hook=str).decode()
-
-
-async def _lifespan(receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]) -> None:
-    """Say that everything is ready, and that everything is over."""
-    while (event := await receive())["type"] == "lifespan.startup":
-        await send({"type": "lifespan.startup.complete"})
-    await send({"type": f"{event['type']}.complete"})

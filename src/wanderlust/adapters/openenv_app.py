@@ -121,7 +121,19 @@ async def connected(app: Application) -> AsyncIterator[Callable[[Event], Awaitab
 
     async def ask(message: Event) -> Mapping[str, Any]:
         there.put_nowait({"type": "websocket.receive", "text": json.dumps(message)})
-        return _data(await _received(here))
+        if (event := await here.get())["type"] != "websocket.send":
+            raise EnvironmentFailure("the application ended its session")
+        text = event.get("text")
+        if text is None:
+            text = bytes(event.get("bytes") or b"").decode("utf-8", "replace")
+        try:
+            told = json.loads(text)
+        except (ValueError, RecursionError):
+            told = None
+        data = told.get("data") if isinstance(told, dict) else None
+        if not isinstance(data, dict) or told.get("type") == "error":
+            raise EnvironmentFailure(f"the application answered with {one_line(text, 200)}")
+        return data
 
     try:
         if (first := await here.get())["type"] != "websocket.accept":
@@ -133,25 +145,6 @@ async def connected(app: Application) -> AsyncIterator[Callable[[Event], Awaitab
     finally:
         running.cancel()
         await asyncio.wait([running], timeout=5)
-
-
-async def _received(here: asyncio.Queue[Event]) -> str:
-    event = await here.get()
-    if event["type"] != "websocket.send":
-        raise EnvironmentFailure("the application ended its session")
-    text = event.get("text")
-    return text if text is not None else bytes(event.get("bytes") or b"").decode("utf-8", "replace")
-
-
-def _data(text: str) -> Mapping[str, Any]:
-    try:
-        told = json.loads(text)
-    except (ValueError, RecursionError):
-        told = None
-    data = told.get("data") if isinstance(told, dict) else None
-    if not isinstance(data, dict) or told.get("type") == "error":
-        raise EnvironmentFailure(f"the application answered with {one_line(text, 200)}")
-    return data
 
 
 def _scope(kind: str, path: str) -> Event:

@@ -156,9 +156,10 @@ class ReportOptions(PriceOptions):
         """The environment's name with the judge among its settings, where it takes one."""
         if self.judge_model is not None and self.judge is None:
             raise UsageError("--judge-model needs --judge URL")
-        if self.judge is None or not _takes_judge(resolve_environment(name).env):
+        if self.judge is None:
             return name
-        return name + self._judge_settings
+        kinds = type(resolve_environment(name).env).__mro__[:-1]  # a class may pass its options on to those above it
+        return name + self._judge_settings if any("judge" in signature(kind).parameters for kind in kinds) else name
 
     @property
     def _judge_settings(self) -> str:
@@ -287,11 +288,6 @@ def remote_specs(
     remote_policy = RemoteSpec(make_policy, policy, resolved.target, options)
     remote_policy.policy_here = here
     return RemoteSpec(make_environment, resolved.target), remote_policy
-
-
-def _takes_judge(env: Environment) -> bool:
-    """Whether `judge` is a setting of the environment's class, or of one that it passes its options on to."""
-    return any("judge" in signature(kind).parameters for kind in type(env).__mro__[:-1])
 
 
 def resolve_roles(

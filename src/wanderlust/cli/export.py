@@ -67,15 +67,15 @@ def export_command(
             model = str(settings.get("model") or settings.get("policy") or "")
             count = plugins.load(points[to])((reader.get(row.id) for row in rows), target, model=model)
         elif to == "jsonl":
-            count = _lines((_record(reader, row) for row in rows), target)
+            records = (
+                rollout_to_json(reader.get(row.id), id=row.id, env=row.env, stage=row.stage, step=row.step)
+                for row in rows
+            )
+            count = _lines(records, target)
         else:
             kind: Literal["sft", "dpo"] = "sft" if to == "sft" else "dpo"
             count = _lines(training_rows(reader, kind, min_reward=min_reward, stage=stage), target)
     show_result({"format": to, "out": str(target), "written": count}, f"{count} written to {target}", json=json)
-
-
-def _record(reader: RunReader, row: RolloutRow) -> dict[str, Any]:
-    return rollout_to_json(reader.get(row.id), id=row.id, env=row.env, stage=row.stage, step=row.step)
 
 
 def _lines(bodies: Iterable[dict[str, Any]], target: Path) -> int:

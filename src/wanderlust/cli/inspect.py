@@ -21,7 +21,7 @@ from wanderlust.evals.comparison import compare
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.runner.terminal import Table
 from wanderlust.store.formats import rollout_to_json
-from wanderlust.store.reader import RolloutRow, RunReader
+from wanderlust.store.reader import RolloutRow
 from wanderlust.store.run_folder import RUNS_FOLDER, find_evaluation, replay_command, runs_in, shell_command
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import installed_environments, resolve_object
@@ -126,26 +126,22 @@ def show_command(
     store, settings = find_evaluation(run)
     with RunStore.read(store) as reader:
         if rollout is None:
-            _list(reader, run, limit=limit, json=json)
+            rows = reader.rollouts(order="reward", limit=limit)  # what has no reward comes first
+            counts = reader.counts()
+            table = Table("rollout", "task", "sample", "reward", "ended", "turns")
+            for row in rows:
+                reward = "none" if row.reward is None else f"{row.reward:.3f}"
+                cells = (row.id, row.task, row.sample_index, reward, row.stop_reason, row.turns)
+                table.add_row(*(one_line(str(cell), 40) for cell in cells))
+            total = sum(sum(by.values()) for by in counts.values())
+            line = f"{len(rows)} of {total}; read one with: {shell_command('show', run, 'ROLLOUT')}"
+            show_result({"counts": counts, "rollouts": [asdict(row) for row in rows]}, line, table=table, json=json)
             return
         played = reader.get(rollout)
         (row,) = reader.rollouts({"id": rollout})
     once_more = replay_command(played, row, settings)
     body = rollout_to_json(played, id=rollout, env=row.env, stage=row.stage, step=row.step, again=once_more)
     show_result(body, *_render_rollout(played, row), *(["", f"Again: {once_more}"] if once_more else []), json=json)
-
-
-def _list(reader: RunReader, run: Path, *, limit: int, json: bool) -> None:
-    rows = reader.rollouts(order="reward", limit=limit)  # what has no reward comes first
-    counts = reader.counts()
-    table = Table("rollout", "task", "sample", "reward", "ended", "turns")
-    for row in rows:
-        reward = "none" if row.reward is None else f"{row.reward:.3f}"
-        cells = (row.id, row.task, row.sample_index, reward, row.stop_reason, row.turns)
-        table.add_row(*(one_line(str(cell), 40) for cell in cells))
-    total = sum(sum(by.values()) for by in counts.values())
-    line = f"{len(rows)} of {total}; read one with: {shell_command('show', run, 'ROLLOUT')}"
-    show_result({"counts": counts, "rollouts": [asdict(row) for row in rows]}, line, table=table, json=json)
 
 
 def _render_rollout(rollout: Rollout, row: RolloutRow) -> Iterator[str]:

@@ -92,23 +92,20 @@ class AnswerOptions:
         headers = _json_object("--extra-headers", self.extra_headers, '{"anthropic-beta": "context-1m-2025-08-07"}')
         if not all(isinstance(value, str) for value in (headers or {}).values()):
             raise UsageError("--extra-headers must be a JSON object of strings")
+        thinking = None
+        if self.min_thinking is not None or self.max_thinking is not None:
+            thinking = ThinkingBudget(min_tokens=self.min_thinking or 0, max_tokens=self.max_thinking)
         return PolicyOptions(
             model=self.model,
             temperature=temperature,
             max_tokens=self.max_tokens,
-            thinking=self._thinking(),
+            thinking=thinking,
             tool_calls=self.tool_calls or "template",
             seed=self.seed,
             api_key=self.api_key,
             extra_body=_json_object("--extra-body", self.extra_body, '{"top_p": 0.9}'),
             headers=headers,
         )
-
-    def _thinking(self) -> ThinkingBudget | None:
-        """The bounds of thinking; None without any."""
-        if self.min_thinking is None and self.max_thinking is None:
-            return None
-        return ThinkingBudget(min_tokens=self.min_thinking or 0, max_tokens=self.max_thinking)
 
 
 ANSWER_DEFAULTS = AnswerOptions()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
 from wanderlust.policies.checkpoints import load_for_inference, resolve_checkpoint
-from wanderlust.runner.control import SIGNALS
+from wanderlust.runner.control import stopping_signal
 from wanderlust.serving import AgentServer
 from wanderlust.tasks.registry import resolve_environment
 
@@ -139,22 +138,12 @@ def serve_command(
 async def _serve_until_signal(server: AgentServer, front: Any, *, announcement: tuple[str, str, bool]) -> int:
     """Answer until a signal comes; returns the exit code that stands for it."""
     name, key, as_json = announcement
-    stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, _set_result, stopped, number)
+    stopped = stopping_signal()
     async with server, server.serving(front, key) as opened:
         key_line = "" if key else opened
         body = {"url": server.url, "model": name, "api_key": key_line or None}
         lines = [f"Serving {name} at {server.url}", *([f"API key: {key_line}"] if key_line else [])]
         show_result(body, *lines, json=as_json)
-        code = 128 + await stopped
+        code = await stopped
         print_note("stopping; requests under way are finished (Ctrl-C again ends at once)")
     return code
-
-
-def _set_result(stopped: asyncio.Future[int], number: int) -> None:
-    if not stopped.done():
-        stopped.set_result(number)
-        for handled in SIGNALS:
-            asyncio.get_running_loop().remove_signal_handler(handled)
-            signal.signal(handled, signal.SIG_DFL)

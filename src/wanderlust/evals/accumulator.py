@@ -132,7 +132,11 @@ class ReportAccumulator:
                 self.scores[seat.seat] = SeatScores()
             self.scores[seat.seat].trainable |= seat.trainable
             self.scores[seat.seat].add(task, score)
-            self.judge_costs.extend(_judge_costs(score))
+            self.judge_costs.extend(  # which stand beside the number of the judge's calls
+                value
+                for name, value in score.metrics.items()
+                if name.rpartition("/")[2] == "cost" and f"{name.removesuffix('cost')}calls" in score.metrics
+            )
 
     def _first(self) -> Column:
         """The rewards of the first seat that learns, of the first where none does."""
@@ -233,16 +237,6 @@ class ReportAccumulator:
 
     def _label(self, seat: str) -> str:
         return f"{seat}: " if len(self.scores) > 1 else ""
-
-
-def _judge_costs(score: Score) -> list[float]:
-    """The costs among the metrics that judges leave: each stands beside the number of the judge's calls."""
-    metrics = score.metrics
-    return [
-        value
-        for name, value in metrics.items()
-        if name.rpartition("/")[2] == "cost" and f"{name.removesuffix('cost')}calls" in metrics
-    ]
 
 
 def report_of_groups(groups: Iterable[Group], seconds: float = 0.0) -> Report:

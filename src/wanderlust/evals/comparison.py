@@ -100,7 +100,17 @@ def rewards_by_task(run: Run | str | Path) -> dict[str, list[float]]:
     opened = run if isinstance(run, Run) else load_run(run)
     with closing(opened) if opened is not run else nullcontext():
         if opened.folder is not None and opened.folder.recipe == "train":
-            return _training_rewards(opened)
+            report = opened.report
+            if report is None:
+                raise UsageError(f"{opened.path} is not finished: resume it, then compare")
+            result = report.get("result") or {}
+            rewards = result.get("rewards", {}).get(result.get("policy"))
+            if not rewards:
+                raise UsageError(
+                    f"{opened.path} has no sampled evaluation (no eval split, or result_samples is 0): "
+                    "evaluate its checkpoints, and compare those"
+                )
+            return {str(task): [float(value) for value in values] for task, values in rewards.items()}
         require_one_version(opened)
         for row in opened.rollouts(f'stage == "{EVALUATION_STAGE}"').rows():
             if row.reward is not None:
@@ -118,21 +128,6 @@ def require_one_version(run: Run) -> None:
     codes = {rollout.provenance for rollout in run.rollouts(f'stage == "{EVALUATION_STAGE}"')}
     if len(codes) > 1:
         raise UsageError(f"{run.path} has rollouts of {len(codes)} versions of its environment: play it anew")
-
-
-def _training_rewards(run: Run) -> dict[str, list[float]]:
-    """The figures of a finished training run, by task."""
-    report = run.report
-    if report is None:
-        raise UsageError(f"{run.path} is not finished: resume it, then compare")
-    result = report.get("result") or {}
-    rewards = result.get("rewards", {}).get(result.get("policy"))
-    if not rewards:
-        raise UsageError(
-            f"{run.path} has no sampled evaluation (no eval split, or result_samples is 0): evaluate its checkpoints, "
-            "and compare those"
-        )
-    return {str(task): [float(value) for value in values] for task, values in rewards.items()}
 
 
 def compare_rewards(

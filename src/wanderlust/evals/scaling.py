@@ -209,14 +209,13 @@ class _Reader:
         found: dict[str, list[ScaledSample]] = {}
         for task, played in rollouts.items():
             try:
-                found[task] = await self._samples(played)
+                verdicts = await self._verdicts(played)
+                found[task] = [
+                    self._sample(rollout, verdict) for rollout, verdict in zip(played, verdicts, strict=True)
+                ]
             except RubricFailure as failure:
                 self.first_failure = self.first_failure or str(failure)
         return found
-
-    async def _samples(self, rollouts: Sequence[Rollout]) -> list[ScaledSample]:
-        verdicts = await self._verdicts(rollouts)
-        return [self._sample(rollout, verdict) for rollout, verdict in zip(rollouts, verdicts, strict=True)]
 
     async def _verdicts(self, rollouts: Sequence[Rollout]) -> list[float | None]:
         if self.judge is None:

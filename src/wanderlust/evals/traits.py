@@ -142,13 +142,13 @@ class TraitsAccumulator:
                 )
             )
         forced = isinstance(self.policy, ContinuesThinking)
-        made = await self._forced(scored) if forced else _read(scored, samples, extract)
+        if forced:
+            at_once = asyncio.Semaphore(MAX_CONCURRENT_CUTS)
+            made = await asyncio.gather(*(self._force(*one, at_once) for one in scored))
+        else:
+            made = _read(scored, samples, extract)
         samples = [replace(one, cuts=cuts, short=short) for one, (cuts, short) in zip(samples, made, strict=True)]
         return make_report(samples, counts, cut_by="forced" if forced else "read")
-
-    async def _forced(self, scored: Sequence[tuple[Rollout, Trajectory]]) -> list[Cuts]:
-        at_once = asyncio.Semaphore(MAX_CONCURRENT_CUTS)
-        return await asyncio.gather(*(self._force(r, t, at_once) for r, t in scored))
 
     async def _force(self, rollout: Rollout, trajectory: Trajectory, at_once: asyncio.Semaphore) -> Cuts:
         """The answers that the policy gives after each cut of one sample; none where one of them fails."""
@@ -210,7 +210,8 @@ def make_report(samples: Sequence[ReasonedSample], counts: Mapping[str, int], *,
     shares = {task: _agreement(group) for task, group in several.items()}
     voted = {task: expected_majority(_votes(group), len(group), key=task) for task, group in several.items()}
     over = {task: [_wasted(one) for one in group if one.right and one.cuts] for task, group in tasks.items()}
-    points = _difficulty_points(tasks)
+    halves = [(group[::2], group[1::2]) for group in tasks.values() if len(group) > 1]
+    points = [(1 - _accuracy(one), fsum(s.tokens for s in other) / len(other)) for one, other in halves]
     return TraitsReport(
         tasks=len(tasks),
         samples=len(samples),
@@ -255,28 +256,27 @@ def _length_curve(samples: Sequence[ReasonedSample]) -> tuple[TokenPoint, ...]:
     ordered = sorted(samples, key=lambda one: (one.tokens, one.task))
     count = min(LENGTH_BINS, len(ordered))
     bins = [ordered[n * len(ordered) // count : (n + 1) * len(ordered) // count] for n in range(count)]
-    return tuple(_point(one) for one in bins)
-
-
-def _point(samples: Sequence[ReasonedSample]) -> TokenPoint:
-    accuracy = estimate([[float(one.right) for one in group] for group in by_task(samples).values()])
-    return TokenPoint(tokens=fsum(one.tokens for one in samples) / len(samples), accuracy=accuracy)
+    return tuple(
+        TokenPoint(
+            tokens=fsum(one.tokens for one in some) / len(some),
+            accuracy=estimate([[float(one.right) for one in group] for group in by_task(some).values()]),
+        )
+        for some in bins
+    )
 
 
 def _share_curve(tasks: Mapping[str, Sequence[ReasonedSample]]) -> tuple[TokenPoint, ...]:
     points = []
     for share in (*SHARES, 1.0):
-        groups = [[_at(one, share) for one in group if one.cuts] for group in tasks.values()]
+        groups = [  # the samples cut at the share, or in full
+            [one.cuts.get(share) or Cut(right=one.right, answer=one.answer, tokens=one.tokens) for one in cut]
+            for cut in ([one for one in group if one.cuts] for group in tasks.values())
+        ]
         spent = [cut.tokens for group in groups for cut in group]
         if spent:
             accuracy = estimate([[float(cut.right) for cut in group] for group in groups if group])
             points.append(TokenPoint(tokens=fsum(spent) / len(spent), accuracy=accuracy, share=share))
     return tuple(points)
-
-
-def _at(sample: ReasonedSample, share: float) -> Cut:
-    """The sample cut at a share, or in full."""
-    return sample.cuts.get(share) or Cut(right=sample.right, answer=sample.answer, tokens=sample.tokens)
 
 
 def _parallel(tasks: Mapping[str, Sequence[ReasonedSample]]) -> Iterable[ParallelPoint]:
@@ -302,12 +302,6 @@ def _mean_tokens(groups: Iterable[Sequence[ReasonedSample | Cut]]) -> float:
     """Over tasks, the mean over their samples."""
     means = [fsum(one.tokens for one in group) / len(group) for group in groups]
     return fsum(means) / len(means)
-
-
-def _difficulty_points(tasks: Mapping[str, Sequence[ReasonedSample]]) -> list[tuple[float, float]]:
-    """Of each task with two samples or more, the failure rate of one half and the mean tokens of the other."""
-    halves = [(group[::2], group[1::2]) for group in tasks.values() if len(group) > 1]
-    return [(1 - _accuracy(one), fsum(s.tokens for s in other) / len(other)) for one, other in halves]
 
 
 def rank_correlation(points: Sequence[tuple[float, float]]) -> Estimate | None:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import msgspec
 
+from wanderlust.agent import release_conversation
 from wanderlust.errors import PolicyFailure, StoreError
 from wanderlust.types import (
     AnswerOptions,
@@ -24,7 +25,6 @@ from wanderlust.types import (
     OnText,
     Policy,
     SupportsOptions,
-    SupportsRelease,
     Tool,
 )
 
@@ -135,8 +135,7 @@ class CachedPolicy:
 
     def release(self, key: str) -> None:
         """Tell the policy."""
-        if isinstance(self.policy, SupportsRelease):
-            self.policy.release(key)
+        release_conversation(self.policy, key)
 
     async def _answer(
         self, options: AnswerOptions | None, messages: Sequence[Message], tools: Sequence[Tool], *, key: str

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure
-from wanderlust.openai_types import content_parts
+from wanderlust.openai_types import arguments_object, content_parts
 from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint
-from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall, decode_arguments
+from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall
 
 API_VERSION = "2023-06-01"
 DEFAULT_ANSWER_TOKENS = 8192
@@ -140,7 +140,12 @@ def render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = [*(_answer_blocks(message) if role == "assistant" else _user_blocks(message))]
+        if role == "assistant":
+            blocks = [*_answer_blocks(message)]
+        else:
+            blocks = [_text_or_image(kind, part) for kind, part in content_parts(message)]
+        if message.role == "tool":
+            blocks = [{"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": blocks}]
         if out and out[-1]["role"] == role:
             out[-1]["content"] += blocks
         elif blocks:
@@ -156,17 +161,7 @@ def _answer_blocks(message: Message) -> Iterator[dict[str, Any]]:
     if message.content.strip():
         yield {"type": "text", "text": message.content}
     for call in message.tool_calls:
-        arguments = decode_arguments(call.arguments)
-        given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-        yield {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
-
-
-def _user_blocks(message: Message) -> Iterator[dict[str, Any]]:
-    blocks = [_text_or_image(kind, part) for kind, part in content_parts(message)]
-    if message.role == "tool":
-        yield {"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": blocks}
-    else:
-        yield from blocks
+        yield {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_object(call.arguments)}
 
 
 def _text_or_image(kind: str, part: str) -> dict[str, Any]:

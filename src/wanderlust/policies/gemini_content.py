@@ -6,13 +6,13 @@ Source: the reference of the Gemini API, `models.generateContent`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from wanderlust.errors import PolicyFailure, answer_blocked, one_line
-from wanderlust.openai_types import content_parts
+from wanderlust.openai_types import arguments_object, content_parts
 from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint, seed_of
@@ -24,7 +24,6 @@ from wanderlust.types import (
     TokenLogprob,
     Tool,
     ToolCall,
-    decode_arguments,
 )
 
 ANSWER_PARTS = "gemini_parts"
@@ -205,7 +204,12 @@ def render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
     for message in messages:
         if message.role == "assistant":
             kept = json.loads(message.extra).get(ANSWER_PARTS) if message.extra else None
-            parts = kept or [*_answer_parts(message)]
+            texts = [{"text": message.content}] if message.content else []
+            calls = [
+                {"functionCall": {"name": call.name, "args": arguments_object(call.arguments)}}
+                for call in message.tool_calls
+            ]
+            parts = kept or [*texts, *calls]
             names |= {call.id: call.name for call in message.tool_calls}
             given = {part["functionCall"]["id"] for part in parts if part.get("functionCall", {}).get("id")}
             role = "model"
@@ -222,15 +226,6 @@ def render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
         elif parts:
             out.append({"role": role, "parts": parts})
     return out
-
-
-def _answer_parts(message: Message) -> Iterator[dict[str, Any]]:
-    if message.content:
-        yield {"text": message.content}
-    for call in message.tool_calls:
-        arguments = decode_arguments(call.arguments)
-        given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-        yield {"functionCall": {"name": call.name, "args": given}}
 
 
 def _text_or_image(kind: str, part: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from inspect import getsource, isawaitable
 from random import Random
 from typing import NamedTuple
 
+from wanderlust.agent import release_conversation
 from wanderlust.agent.conversation_graph import draw_name, seat_of_key
 from wanderlust.errors import CONTEXT_STOP, ContextFull, PolicyFailure, StopEpisode, UsageError, one_line
 from wanderlust.types import Completion, Message, Policy, Rollout, Tool, Trajectory, Turn, assistant
@@ -51,9 +52,7 @@ class PerRolloutPolicy:
         """Drop this seat's policy, or what it keeps of one conversation."""
         seat = seat_of_key(key)
         policy = self._policies.pop(key, None) if seat == key else self._policies.get(seat)
-        release = getattr(policy, "release", None)
-        if release is not None:
-            release(key)
+        release_conversation(policy, key)
 
 
 Script = Callable[[Sequence[Message], Random], str | Message | Awaitable[str | Message]]
@@ -89,7 +88,13 @@ class Scripted:
         if self._script is not None:
             answer = self._script(messages, Random(draw_name(key, messages)))
         else:
-            answer = self._next_line(messages, key)
+            turn = sum(m.role == "assistant" for m in messages)
+            if seat := seat_of_key(key):  # fewer than at the first turn: the environment has begun a new context
+                examples = self._examples[seat] = min(turn, self._examples.get(seat, turn))
+                turn -= examples
+            if turn >= len(self._lines):
+                raise IndexError(f"the script has {len(self._lines)} lines and was asked for one more")
+            answer = self._lines[turn]
         if not isinstance(answer, str | Message) and isawaitable(answer):
             answer = await answer
         if not isinstance(answer, str | Message):
@@ -99,15 +104,6 @@ class Scripted:
     def release(self, key: str) -> None:
         """Start from the first line when `key` comes again."""
         self._examples.pop(key, None)
-
-    def _next_line(self, messages: Sequence[Message], key: str) -> str | Message:
-        turn = sum(m.role == "assistant" for m in messages)
-        if seat := seat_of_key(key):  # fewer than at the first turn: the environment has begun a new context
-            examples = self._examples[seat] = min(turn, self._examples.get(seat, turn))
-            turn -= examples
-        if turn >= len(self._lines):
-            raise IndexError(f"the script has {len(self._lines)} lines and was asked for one more")
-        return self._lines[turn]
 
 
 POLICY_STOPS = (CONTEXT_STOP, "max_episode_cost")

@@ -122,7 +122,9 @@ class VLLMProcess:
         """`log` takes what the server prints."""
         self.model, self.options, self.log = model, options, log
         self.key = secrets.token_hex(16)
-        self.port = _free_port()
+        with socket.socket() as probe:  # for a free port
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -172,12 +174,6 @@ class VLLMProcess:
             return "it has no log"
         faults = [n for n, line in enumerate(lines) if re.search(r"\w(Error|Exception): ", line)]
         return one_line(" ".join(lines[faults[-1] : faults[-1] + 3] if faults else lines[-1:]), 400)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ So a small model can judge that writes no readable verdicts, and a verdict costs
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from math import exp, fsum
 from typing import Any
@@ -90,7 +90,8 @@ class ChoiceJudge:
 
     async def __call__(self, **fields: Any) -> RewardResult:
         """Judge the fields. Raises RubricFailure when the policy fails."""
-        told, *rows = await gather_values([self._logprobs(fields), *self._calibrating(fields)])
+        asked = [{**fields, **one} for one in self.calibration]
+        told, *rows = await gather_values([self._logprobs(fields), *map(self._calibrate, asked)])
         usual = [fsum(column) / len(rows) for column in zip(*rows, strict=True)] or [0.0] * len(told)
         weights = [one - usual for one, usual in zip(told, usual, strict=True)]
         most = max(weights)
@@ -102,11 +103,9 @@ class ChoiceJudge:
             value=value, metrics={"mass": fsum(map(exp, told)), "certainty": max(shares) / total}, note=likely
         )
 
-    def _calibrating(self, fields: Mapping[str, Any]) -> list[Awaitable[list[float]]]:
-        """What the calibration's prompts are answered with."""
-        return [self._known(self._template.fill({**fields, **one}), {**fields, **one}) for one in self.calibration]
-
-    async def _known(self, prompt: str, fields: Mapping[str, Any]) -> list[float]:
+    async def _calibrate(self, fields: Mapping[str, Any]) -> list[float]:
+        """What one of the calibration's prompts is answered with."""
+        prompt = self._template.fill(fields)
         if prompt not in self._usual:
             self._usual[prompt] = await self._logprobs(fields)
         return self._usual[prompt]

@@ -228,23 +228,24 @@ class Checklist:
             raise UsageError(f"dropout is a share of the criteria from 0 to below 1, not {self.dropout}")
         if self.votes < 1:
             raise UsageError(f"{self.name!r} needs at least one vote")
-        self._judge = self.judge if isinstance(self.judge, ChoiceJudge) else self._asking(self.judge)
+        each = self.how == "each"
+        if isinstance(self.judge, ChoiceJudge):
+            if not each or self.votes > 1:
+                raise UsageError(f"{self.name!r} has a judge by log-probabilities: it ticks each criterion once")
+            self._judge = self.judge
+        else:
+            self._judge = Judge(
+                self.judge,
+                CRITERION_TEMPLATE if each else CRITERIA_TEMPLATE,
+                name="criterion" if each else "criteria",
+                scale=(0, 1) if each else (1, 10),
+                votes=self.votes if each else 1,
+                cache=self.cache,
+                model=self.model,
+                options=self.options,
+            )
         writer = self.writer
         self._writer = None if writer is None else rubric_client(writer, self.options, bounds=criteria_bounds(writer))
-        if isinstance(self.judge, ChoiceJudge) and (self.how != "each" or self.votes > 1):
-            raise UsageError(f"{self.name!r} has a judge by log-probabilities: it ticks each criterion once")
-
-    def _asking(self, policy: Policy) -> Judge:
-        return Judge(
-            policy,
-            CRITERION_TEMPLATE if self.how == "each" else CRITERIA_TEMPLATE,
-            name="criterion" if self.how == "each" else "criteria",
-            scale=(0, 1) if self.how == "each" else (1, 10),
-            votes=self.votes if self.how == "each" else 1,
-            cache=self.cache,
-            model=self.model,
-            options=self.options,
-        )
 
     async def __call__(self, *, prompt: Sequence[Message], completion: str) -> RewardResult:
         """Score one answer. UsageError without criteria and writer; RubricFailure when a verdict fails."""
@@ -288,20 +289,16 @@ class Checklist:
         verdicts = await gather_values(self._judge(criterion=one.text, completion=text) for one in criteria)
         met = [verdict.value > 0.5 for verdict in verdicts]  # a tie is not met
         total = fsum(criterion.weight for criterion in criteria)
-        lines = [
-            f"[{'x' if yes else ' '}] {criterion.importance}: {criterion.text} ({self._vote_note(verdict)})"
-            for yes, criterion, verdict in zip(met, criteria, verdicts, strict=True)
-        ]
+        lines = []
+        for yes, criterion, verdict in zip(met, criteria, verdicts, strict=True):
+            votes = f"{round(verdict.value * self.votes)} of {self.votes}"
+            note = verdict.note if isinstance(self.judge, ChoiceJudge) else votes
+            lines.append(f"[{'x' if yes else ' '}] {criterion.importance}: {criterion.text} ({note})")
         return RewardResult(
             value=fsum(one.weight for yes, one in zip(met, criteria, strict=True) if yes) / total,
             metrics={"met": float(sum(met)), **_total_usage(verdicts)},
             note="\n".join(lines),
         )
-
-    def _vote_note(self, verdict: RewardResult) -> str:
-        if isinstance(self.judge, ChoiceJudge):
-            return verdict.note
-        return f"{round(verdict.value * self.votes)} of {self.votes}"
 
     async def _score_together(self, criteria: Sequence[Criterion], text: str) -> RewardResult:
         orders = [list(criteria) for _ in range(self.votes)]

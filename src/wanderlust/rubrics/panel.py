@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter, Signature, isawaitable, signature
-from math import fsum
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Literal
 
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
@@ -23,11 +22,7 @@ def majority(values: Sequence[float]) -> float:
     return 0.5 if 2 * yes == len(values) else float(2 * yes > len(values))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return fsum(values) / len(values)
-
-
-COMBINE: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": _mean, "majority": majority, "median": median}
+COMBINE: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "majority": majority, "median": median}
 
 
 class JudgePanel:

@@ -81,6 +81,9 @@ def similarity_of(
     sibling_pairs = sum(n * (n - 1) for n in own)
     across = sum(n * n for n in totals.values()) - sum(n * n for task in answers for n in task.values())
     across_pairs = count * count - sum(n * n for n in own)
+    overlap, tasks = Moments.of([[one] for one in _overlaps(texts_by_task, seed=seed)]), len(texts_by_task)
+    # The error is that of as many pairs as there are tasks, as pairs share their tasks.
+    error = overlap.error * sqrt(max(overlap.count / max(tasks, 1), 1.0))
     return AnswerSimilarity(
         frequent=Moments.of([[task[answer] / task.total()] for task in answers]) if frequent else Moments(),
         answer=answer,
@@ -88,7 +91,7 @@ def similarity_of(
         same_across_tasks=across / across_pairs if across_pairs else 0.0,
         tasks=len(answers),
         answers_per_task=len(totals) / len(answers) if answers else 0.0,
-        overlap=_mean_overlap(texts_by_task, seed=seed),
+        overlap=Moments(overlap.mean, error, overlap.count, min(tasks, overlap.count)),
         distinct_bigrams=distinct_n([text for texts in texts_by_task for text in texts]),
     )
 
@@ -149,13 +152,6 @@ def _overlaps(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int =
         union = len(one | other)
         overlaps.append(len(one & other) / union if union else 0.0)
     return overlaps
-
-
-def _mean_overlap(texts_by_task: Sequence[Sequence[str]], *, seed: int) -> Moments:
-    """The mean of the overlaps; its error is that of as many pairs as there are tasks, as pairs share their tasks."""
-    found, tasks = Moments.of([[one] for one in _overlaps(texts_by_task, seed=seed)]), len(texts_by_task)
-    error = found.error * sqrt(max(found.count / max(tasks, 1), 1.0))
-    return Moments(found.mean, error, found.count, min(tasks, found.count))
 
 
 RolloutPlace = tuple[int, int]

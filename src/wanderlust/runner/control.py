@@ -7,6 +7,7 @@ Stopping is one Ctrl-C. Requests are stored as events of the run. Not covered: s
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -191,3 +192,20 @@ def _at(path: Path, do: Callable[[str], socket.socket]) -> socket.socket:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def stopping_signal() -> asyncio.Future[int]:
+    """The exit code for the first SIGINT or SIGTERM from now on; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
+
+    def stop(number: int) -> None:
+        if not stopped.done():
+            for handled in SIGNALS:
+                loop.remove_signal_handler(handled)
+                signal.signal(handled, signal.SIG_DFL)
+            stopped.set_result(128 + number)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    return stopped

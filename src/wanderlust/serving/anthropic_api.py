@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.openai_types import Image, declare_tool, join_parts, parse_request
+from wanderlust.openai_types import Image, arguments_object, declare_tool, join_parts, parse_request
 from wanderlust.serving.dialect import (
     JsonObject,
     SeatRequest,
@@ -26,7 +26,7 @@ from wanderlust.serving.dialect import (
     unsent_text,
 )
 from wanderlust.serving.http import error_data
-from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, decode_arguments, system
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, system
 
 _UNHONOURED: Mapping[str, tuple[Any, ...]] = {"mcp_servers": ([],), "container": ()}
 
@@ -206,7 +206,10 @@ def read_messages(messages: Sequence[_Message]) -> Iterator[Message]:
             blocks = message.content if isinstance(message.content, list) else []
             results = [block for block in blocks if block.type == "tool_result"]
             for block in results:
-                content, images = _read_result(block)
+                result = block.content
+                if result is not None and not isinstance(result, str):
+                    result = parse_request(result, list[_Block], "a tool's result")
+                content, images = read_blocks(result)
                 yield Message("tool", content, tool_call_id=block.tool_use_id, images=images)
             left = [block for block in blocks if block.type != "tool_result"] if blocks else message.content
             if left or not results:
@@ -229,12 +232,6 @@ def _read_answer(content: _Content) -> Message:
 
 def _encode_arguments(value: Any) -> str:
     return msgspec.json.encode({} if value is None else value).decode()
-
-
-def _read_result(block: _Block) -> tuple[str, tuple[str, ...]]:
-    if block.content is None or isinstance(block.content, str):
-        return block.content or "", ()
-    return read_blocks(parse_request(block.content, list[_Block], "a tool's result"))
 
 
 def read_blocks(content: _Content) -> tuple[str, tuple[str, ...]]:
@@ -264,9 +261,7 @@ def render_blocks(turn: Turn, *, thinking: bool) -> Iterator[JsonObject]:
     if action.content:
         yield {"type": "text", "text": action.content}
     for call in action.tool_calls:
-        arguments = decode_arguments(call.arguments)
-        given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-        yield {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
+        yield {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_object(call.arguments)}
 
 
 def wants_thinking(request: SeatRequest) -> bool:

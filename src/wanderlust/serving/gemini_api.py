@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.openai_types import Image, declare_tool, join_parts, parse_request
+from wanderlust.openai_types import Image, arguments_object, declare_tool, join_parts, parse_request
 from wanderlust.policies.tool_formats.tagged_json import call_id
 from wanderlust.serving.dialect import (
     KEEP_ALIVE_COMMENT,
@@ -30,7 +30,7 @@ from wanderlust.serving.dialect import (
     unsent_text,
 )
 from wanderlust.serving.http import error_data
-from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, decode_arguments, system
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, system
 
 _UNHONOURED: Mapping[str, tuple[Any, ...]] = {"cachedContent": ("",)}
 _UNHONOURED_CONFIG: Mapping[str, tuple[Any, ...]] = {
@@ -336,10 +336,10 @@ def render_candidate(turn: Turn, index: int, *, sent: str = "") -> JsonObject:
     parts: list[JsonObject] = []
     if text := unsent_text(turn.action.content, sent):
         parts.append({"text": text})
-    for call in turn.action.tool_calls:
-        arguments = decode_arguments(call.arguments)
-        given = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-        parts.append({"functionCall": {"id": call.id, "name": call.name, "args": given}})
+    parts += [
+        {"functionCall": {"id": call.id, "name": call.name, "args": arguments_object(call.arguments)}}
+        for call in turn.action.tool_calls
+    ]
     content = {"role": "model", "parts": parts or [{"text": ""}]}
     candidate = {"content": content, "finishReason": _FINISHES.get(finish_of(turn), "STOP"), "index": index}
     logprobs = turn.details.logprobs if turn.details is not None else ()

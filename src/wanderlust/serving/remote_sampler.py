@@ -156,7 +156,11 @@ class RemoteSampler:
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
     ) -> SampledTokens:
         """Draw one answer there. PolicyFailure when the connection is lost."""
-        connection = await self._connected()
+        mine = _connections.setdefault(asyncio.get_running_loop(), {})
+        place = (*self.address, self.name)
+        if place not in mine or (mine[place].done() and (mine[place].exception() or mine[place].result().closed)):
+            mine[place] = asyncio.ensure_future(_connect(self.address, self.name))
+        connection = await asyncio.shield(mine[place])
         return await connection.ask(prompt, sampling, key=key, session=session)
 
     def release(self, session: str) -> None:
@@ -164,13 +168,6 @@ class RemoteSampler:
         connection = _connections.get(asyncio.get_running_loop(), {}).get((*self.address, self.name))
         if connection is not None and connection.done() and not connection.exception():
             connection.result().tell(_Request(0, session))
-
-    async def _connected(self) -> _Client:
-        mine = _connections.setdefault(asyncio.get_running_loop(), {})
-        place = (*self.address, self.name)
-        if place not in mine or (mine[place].done() and (mine[place].exception() or mine[place].result().closed)):
-            mine[place] = asyncio.ensure_future(_connect(self.address, self.name))
-        return await asyncio.shield(mine[place])
 
 
 _connections: WeakKeyDictionary[Any, dict[tuple[str, str, str], asyncio.Future[_Client]]] = WeakKeyDictionary()

@@ -142,7 +142,11 @@ class ResponsesDialect:
         names = {"response_format": "text.format", "logprobs": logprobs_name, "tool_name": "tool_choice"}
         instructions = [] if fields.instructions is None else [system(fields.instructions)]
         return SeatRequest(
-            messages=[*instructions, *self._before(fields), *self._own_messages(fields)],
+            messages=[
+                *instructions,
+                *self._before(fields),
+                *_messages(parse_request(self._own_items(fields.input), list[_Item], "a response's request")),
+            ],
             tools=[] if fields.tool_choice == "none" else [tool.declared() for tool in fields.tools or ()],
             body=body,
             model=fields.model,
@@ -156,7 +160,17 @@ class ResponsesDialect:
         """As `Dialect`; the answer is stored, unless the request says `store: false`."""
         answer = render_response(turns[0], id=id, model=request.model, request=request.body)
         if request.body.get("store") is not False:
-            self._store(answer, request, turns[0].action)
+            while len(self._stored) >= MAX_STORED_RESPONSES:
+                self.delete(next(iter(self._stored)))
+            items = self._own_items(request.body.get("input", []))
+            for number, item in enumerate(items):
+                item.setdefault("type", "message")
+                if not item.get("id"):
+                    item["id"] = f"item_{answer['id']}_{number}"
+            own = request.messages[request.body.get("instructions") is not None :]
+            stored = StoredResponse(answer=answer, input_items=items, conversation=(*own, turns[0].action))
+            self._stored[answer["id"]] = stored
+            self._items |= {str(item["id"]): item for item in (*items, *answer["output"])}
         return answer
 
     def events(self, id: str, request: SeatRequest) -> ResponseEvents:
@@ -182,9 +196,6 @@ class ResponsesDialect:
             raise UsageError(f"there is no response {one_line(fields.previous_response_id)!r} in this episode")
         return stored.conversation
 
-    def _own_messages(self, fields: _Request) -> Iterator[Message]:
-        return _messages(parse_request(self._own_items(fields.input), list[_Item], "a response's request"))
-
     def _own_items(self, given: str | Sequence[Mapping[str, Any]]) -> list[JsonObject]:
         """The request's items, with stored ones in the place of references."""
         if isinstance(given, str):
@@ -199,19 +210,6 @@ class ResponsesDialect:
             else:
                 items.append(dict(item))
         return items
-
-    def _store(self, answer: JsonObject, request: SeatRequest, action: Message) -> None:
-        while len(self._stored) >= MAX_STORED_RESPONSES:
-            self.delete(next(iter(self._stored)))
-        items = self._own_items(request.body.get("input", []))
-        for number, item in enumerate(items):
-            item.setdefault("type", "message")
-            if not item.get("id"):
-                item["id"] = f"item_{answer['id']}_{number}"
-        own = request.messages[request.body.get("instructions") is not None :]
-        stored = StoredResponse(answer=answer, input_items=items, conversation=(*own, action))
-        self._stored[answer["id"]] = stored
-        self._items |= {str(item["id"]): item for item in (*items, *answer["output"])}
 
 
 def _messages(items: Sequence[_Item]) -> Iterator[Message]:

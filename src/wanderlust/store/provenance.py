@@ -84,7 +84,8 @@ def provenance_of(
     """
     judge = rubric or env.rubric
     env = env.unwrapped
-    policies = _policies_by_seat(policy)
+    named = policy if isinstance(policy, Mapping) else {} if policy is None else {"": policy}
+    policies = {str(seat): getattr(one, "policy_here", None) or one for seat, one in named.items()}
     owners = [*map(type, _environments(env)), *_reward_functions(judge)]
     owners += [one for player in policies.values() for one in _functions(player)]
     sources, here = dict[str, str](), Path.cwd().resolve()
@@ -225,12 +226,6 @@ def _rubric_plan(rubric: RubricLike | None) -> list[Any]:
         (part.name, part.weight, part.role, _plain(_settings(part.function))) for part in getattr(rubric, "parts", ())
     ]
     return [type(rubric).__qualname__, _plain(_settings(rubric)), *parts]
-
-
-def _policies_by_seat(policy: object) -> dict[str, Any]:
-    """The policies by seat, a single one by an empty name; of one that is made in workers the same of this process."""
-    named = policy if isinstance(policy, Mapping) else {} if policy is None else {"": policy}
-    return {str(seat): getattr(one, "policy_here", None) or one for seat, one in named.items()}
 
 
 def _functions(policy: Any) -> list[Any]:

@@ -282,7 +282,12 @@ class SortedPages:
         self, reader: RunReader, where: SqlCondition, order: RowOrder, *, stamp: object, offset: int, limit: int
     ) -> tuple[int, list[RolloutRow]]:
         """The number of all rows, and the rows of the page; `stamp` changes whenever the store does."""
-        cached = self._of(reader.path, where, order)
+        key = reader.path, where.sql, where.values, order.sql
+        with self._lock:
+            cached = self._cached.setdefault(key, _CachedTable())
+            self._cached.move_to_end(key)
+            while len(self._cached) > PAGE_WINDOW_CACHE_ENTRIES:
+                self._cached.popitem(last=False)
         near = order.column == "id" or offset + limit <= NEAR_ROWS
         with cached.lock, ThreadPoolExecutor(1) as executor:
             if cached.stamp != stamp and (
@@ -301,15 +306,6 @@ class SortedPages:
                 cached.window, cached.since = table.around(offset, limit, executor), time.monotonic()
             rows_found = cached.window.page(offset, limit)
         return cached.total, rows_by_id(reader, rows_found)
-
-    def _of(self, path: Path, where: SqlCondition, order: RowOrder) -> _CachedTable:
-        key = path, where.sql, where.values, order.sql
-        with self._lock:
-            cached = self._cached.setdefault(key, _CachedTable())
-            self._cached.move_to_end(key)
-            while len(self._cached) > PAGE_WINDOW_CACHE_ENTRIES:
-                self._cached.popitem(last=False)
-            return cached
 
 
 def _counted(path: Path, where: SqlCondition) -> int:

@@ -92,17 +92,6 @@ def _offered_tools(rollout: Rollout) -> list[_ToolRecord]:
     return records
 
 
-def _fill_tools(rollout: Rollout, records: Sequence[_ToolRecord]) -> None:
-    changes = {(one.trajectory, one.turn): one.tools for one in records}
-    for i in {one.trajectory for one in records}:
-        turns = rollout.trajectories[i].turns
-        offered: tuple[DeclaredTool, ...] = ()
-        for j, turn in enumerate(turns):
-            offered = changes.get((i, j), offered)
-            if offered:
-                turns[j] = replace(turn, tools=offered)
-
-
 def _encodable(data: Any) -> Any:
     """Replace every lone surrogate in plain data by its escape."""
     if isinstance(data, str):
@@ -150,7 +139,14 @@ def unpack(record: bytes, tokens: bytes | None) -> Rollout:
     try:
         rollout = _decoder.decode(record)
         if _OFFERED.encode() in record:
-            _fill_tools(rollout, _tool_decoder.decode(record).offered_tools)
+            changes = {(one.trajectory, one.turn): one.tools for one in _tool_decoder.decode(record).offered_tools}
+            for i in {trajectory for trajectory, _ in changes}:
+                turns = rollout.trajectories[i].turns
+                offered: tuple[DeclaredTool, ...] = ()
+                for j, turn in enumerate(turns):
+                    offered = changes.get((i, j), offered)
+                    if offered:
+                        turns[j] = replace(turn, tools=offered)
         if tokens is not None:
             _fill(rollout, tokens)
     except (msgspec.MsgspecError, struct.error, ValueError, IndexError) as error:

@@ -147,7 +147,10 @@ def checkpoints_of(path: Path) -> list[Path]:
     folders = [
         file.parent for file in (path / CHECKPOINTS_FOLDER).glob("*/config.json") if file.parent.suffix != PARTIAL
     ]
-    handed_out = _handed_out(path)
+    try:
+        handed_out = str(json.loads((path / REPORT_FILE).read_text())["policy_checkpoint"])
+    except (OSError, ValueError, KeyError, TypeError):  # unfinished, or of another recipe
+        handed_out = "rl"
     return sorted(folders, key=lambda p: (p.name != handed_out, p.name != "rl", -p.stat().st_mtime))
 
 
@@ -158,14 +161,6 @@ def is_reward_model(folder: Path) -> bool:
     except (OSError, ValueError, AttributeError):
         return False
     return any(str(name).endswith(REWARD_MODEL_SUFFIX) for name in architectures)
-
-
-def _handed_out(path: Path) -> str:
-    """Name of the checkpoint that a finished run's report hands out; `rl` where it names none."""
-    try:
-        return str(json.loads((path / REPORT_FILE).read_text())["policy_checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError):  # unfinished, or of another recipe
-        return "rl"
 
 
 def training_command_words(

@@ -171,7 +171,14 @@ class RunStore(RunReader):
         with _acquire_lock(path) as lock:
             if os.path.lexists(path):
                 raise StoreError(f"{path}: exists already and is not overwritten")
-            _build(path)
+            # After a kill there is either no file at `path` or a valid one.
+            with store_errors(path), replacing(path) as draft:
+                db = sqlite3.connect(draft)
+                db.executescript(_SCHEMA)
+                with db:
+                    facts = {"format": STORE_FORMAT, "version": STORE_VERSION}
+                    db.executemany("insert into meta values (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
+                db.close()
             return cls(path, lock)
 
     @classmethod
@@ -294,17 +301,6 @@ def _acquire_lock(path: Path) -> Iterator[WriterLock]:
         undo.callback(lock.release)
         yield lock
         undo.pop_all()
-
-
-def _build(path: Path) -> None:
-    """Create the empty store at once: after a kill there is either no file at `path` or a valid one."""
-    with store_errors(path), replacing(path) as draft:
-        db = sqlite3.connect(draft)
-        db.executescript(_SCHEMA)
-        with db:
-            facts = {"format": STORE_FORMAT, "version": STORE_VERSION}
-            db.executemany("insert into meta values (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
-        db.close()
 
 
 def _index(rollout: Rollout, env: str) -> tuple[Any, ...]:

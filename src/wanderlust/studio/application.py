@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import mimetypes
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -19,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from wanderlust.errors import UsageError, WanderlustError
-from wanderlust.runner.control import SIGNALS
+from wanderlust.runner.control import stopping_signal
 from wanderlust.store.run_folder import RUNS_FOLDER
 from wanderlust.studio import comparisons, event_stream, play_routes, rollouts, runs
 from wanderlust.studio.auth import Guard
@@ -172,18 +171,7 @@ async def serve_studio(
     gc.freeze()
     async with running_studio(roots, token=token, host=host, port=port) as url:
         on_ready(url)
-        loop = asyncio.get_running_loop()
-        stopped: asyncio.Future[int] = loop.create_future()
-
-        def stop(number: int) -> None:
-            for handled in SIGNALS:
-                loop.remove_signal_handler(handled)
-                signal.signal(handled, signal.SIG_DFL)
-            stopped.set_result(128 + number)
-
-        for number in SIGNALS:
-            loop.add_signal_handler(number, stop, number)
-        return await stopped
+        return await stopping_signal()
 
 
 @contextmanager

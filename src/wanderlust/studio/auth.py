@@ -187,9 +187,15 @@ def lasting_token(port: int) -> str:
     file = Path(state) / "wanderlust" / f"studio-{port}.token"
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _stored_token(file) or _store_token(file, fresh)
+        if token := _stored_token(file):
+            return token
+        file.unlink(missing_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(fresh)
     except OSError:
-        return fresh
+        pass
+    return fresh
 
 
 def _stored_token(file: Path) -> str:
@@ -203,14 +209,6 @@ def _stored_token(file: Path) -> str:
         token = opened.read(200).strip()
     private = status.st_uid == os.getuid() and not status.st_mode & 0o077
     return token if private and len(token) >= TOKEN_BYTES and token.isascii() else ""
-
-
-def _store_token(file: Path, token: str) -> str:
-    file.unlink(missing_ok=True)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as opened:
-        opened.write(token)
-    return token
 
 
 def _refusal(status: int, line: str) -> Response:

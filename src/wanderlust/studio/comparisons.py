@@ -71,7 +71,18 @@ def get_comparison(request: Request) -> Response:
 def get_task_samples(request: Request) -> Response:
     """Every sample of one task in both runs, those without a score too."""
     catalogue, task = studio_state(request).index, query_text(request, "task")
-    sides = {side: _task_samples(catalogue, query_text(request, side), task) for side in ("a", "b")}
+    names = ("id", "sample_index", "reward", "status", "stop_reason")
+    sides = {}
+    for side in ("a", "b"):
+        key = query_text(request, side)
+        chosen = compared_rollouts(catalogue, key)
+        sql = (
+            f"select id, sibling, reward, status, stop from rollouts where {chosen.where} and task = ?"
+            " order by step, grp, sibling limit ?"
+        )
+        with catalogue.reader(key) as store:
+            rows = store.select(sql, *chosen.values, task, MAX_TASK_SAMPLES)
+        sides[side] = [dict(zip(names, row, strict=True)) for row in rows]
     if not any(sides.values()):
         raise NotFound("neither run has this task")
     return json_response({"task": task, **sides})
@@ -108,18 +119,6 @@ def _scored_samples(catalogue: RunIndex, key: str) -> RunSamples:
     for id, task, reward in found:
         out.tasks.setdefault(task, []).append(ScoredSample(id=id, reward=reward))
     return out
-
-
-def _task_samples(catalogue: RunIndex, key: str, task: str) -> list[dict[str, Any]]:
-    chosen = compared_rollouts(catalogue, key)
-    names = ("id", "sample_index", "reward", "status", "stop_reason")
-    sql = (
-        f"select id, sibling, reward, status, stop from rollouts where {chosen.where} and task = ?"
-        " order by step, grp, sibling limit ?"
-    )
-    with catalogue.reader(key) as store:
-        rows = store.select(sql, *chosen.values, task, MAX_TASK_SAMPLES)
-    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def widest_pair(first: list[ScoredSample], second: list[ScoredSample]) -> tuple[ScoredSample, ScoredSample]:

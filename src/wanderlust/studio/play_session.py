@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 
+from wanderlust.agent import release_conversation
 from wanderlust.errors import EnvironmentFailure, StoreError, UsageError, WanderlustError, boundary, one_line
 from wanderlust.policies.resolve import open_policies
 from wanderlust.runner.engine import rollout
@@ -182,7 +183,11 @@ class GameSession:
         except (StoreError, OSError) as error:
             self.error = self.error or f"the game could not be kept: {one_line(str(error), 500)}"
         if not self.live:
-            self.end_state = _short_entries(msgspec.to_builtins(played.state, str_keys=True, enc_hook=str))
+            self.end_state = {}
+            for name, value in msgspec.to_builtins(played.state, str_keys=True, enc_hook=str).items():
+                with suppress(UnicodeError):  # half a surrogate pair
+                    if len(msgspec.json.encode({name: value})) <= MAX_STATE_CHARS:
+                        self.end_state[name] = value
 
     def record(self) -> dict[str, Any]:
         """The session as JSON data for the page."""
@@ -223,18 +228,7 @@ class _ObservedPolicy:
         return done
 
     def release(self, key: str) -> None:
-        release = getattr(self._policy, "release", None)
-        if release is not None:
-            release(key)
-
-
-def _short_entries(state: Mapping[str, Any]) -> dict[str, Any]:
-    short = {}
-    for name, value in state.items():
-        with suppress(UnicodeError):  # half a surrogate pair
-            if len(msgspec.json.encode({name: value})) <= MAX_STATE_CHARS:
-                short[name] = value
-    return short
+        release_conversation(self._policy, key)
 
 
 def _size(message: Message) -> int:

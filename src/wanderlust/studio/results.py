@@ -153,7 +153,10 @@ def evaluation_result(folder: Path, reader: RunReader, *, group_by: str = "") ->
         seconds = report.get("usage", {}).get("seconds") if complete else None
         report = _computed_report(reader, group_by)
         report["usage"]["seconds"] = seconds
-    lock = _lock_of(folder)
+    try:
+        lock = read_lock(folder)
+    except StoreError:
+        lock = None
     return {"report": report, "complete": complete, "keys": keys, "changes": version_changes(lock)}
 
 
@@ -214,13 +217,6 @@ def task_keys(reader: RunReader) -> list[str]:
                 if isinstance(value, str | int):
                     names.setdefault(name, set()).add(str(value))
     return sorted(names)
-
-
-def _lock_of(folder: Path) -> Lock | None:
-    try:
-        return read_lock(folder)
-    except StoreError:
-        return None
 
 
 def version_changes(lock: Lock | None) -> dict[str, list[str]]:

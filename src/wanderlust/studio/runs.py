@@ -20,7 +20,7 @@ from wanderlust.errors import StoreError, UsageError
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.filters import field_text
 from wanderlust.store.queries import ROW_FIELDS
-from wanderlust.store.reader import RolloutRow, RunReader
+from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import (
     COMMAND_KEY,
     EVALUATION_RECIPE,
@@ -125,9 +125,10 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
             fields = ("name", "first", "last", "rollouts", "statuses")
             stages = [{name: getattr(stage, name) for name in fields} for stage in location.stages]
             newest = store.rollouts(order="-id", limit=1)
+            example = {**asdict(newest[0]), "env": shown_environment(newest[0].env)} if newest else None
             body |= {
                 "meta": store.meta(),
-                "fields": _fields(_shown(newest[0]) if newest else None, store.score_names()),
+                "fields": _fields(example, store.score_names()),
                 "tokens": bool(store.select("select 1 from tokens limit 1")),
                 "stages": stages,
             }
@@ -135,10 +136,6 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
     except StoreError:
         body["command"] = repro_command(location.folder, info, {})
         return body | {"meta": {}, "stages": [], "fields": _fields(None, ()), "tokens": False}
-
-
-def _shown(row: RolloutRow) -> dict[str, Any]:
-    return {**asdict(row), "env": shown_environment(row.env)}
 
 
 def _fields(example: dict[str, Any] | None, scores: Iterable[str]) -> list[dict[str, Any]]:

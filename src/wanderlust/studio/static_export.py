@@ -108,7 +108,10 @@ def _run(
             folder / "events.json", {"events": [asdict(event) for event in store.events()[:MAX_EXPORTED_EVENTS]]}
         )
         if info.kind == "evaluation":
-            _write_result(place, store, folder / "result.json")
+            try:
+                _write_json(folder / "result.json", evaluation_result(place.folder, store))
+            except UsageError as error:
+                _write_json(folder / "result.json", {"error": one_line(str(error), 1000)})
         _rows(store, folder / "rows.json")
         count = 0
         for count, why in enumerate(_rollouts(store, place, folder / "rollouts", viewers=viewers), 1):
@@ -116,14 +119,6 @@ def _run(
                 progress.log_line(f"{info.key}: {why}; left out")
             progress.log_step(f"export {info.key}", count, of=max(count, info.rollouts), metrics={})
         return count
-
-
-def _write_result(place: RunLocation, store: RunReader, file: Path) -> None:
-    """Write the evaluation's figures, or the line that says why there are none."""
-    try:
-        _write_json(file, evaluation_result(place.folder, store))
-    except UsageError as error:
-        _write_json(file, {"error": one_line(str(error), 1000)})
 
 
 def _rows(store: RunReader, file: Path) -> None:
@@ -172,25 +167,19 @@ def _rollouts(store: RunReader, place: RunLocation, folder: Path, *, viewers: Se
                 record = whole(store, id, settings, viewers=viewers, max_chars=MAX_EXPORT_CHARS)
                 _write_json(folder / f"{id}.json", record)
                 shown = ShownRollout(rollout=store.get(id), id=id, env=env, folder=place.folder, store=place.store)
-                _write_tokens_and_parts(shown, folder, viewers=viewers, tokenizer=tokenizer)
+                for seat, trajectory in enumerate(shown.rollout.trajectories):
+                    for turn, taken in enumerate(trajectory.turns):
+                        if taken.tokens is not None:
+                            tokens = token_records(trajectory, turn, tokenizer)
+                            body = {**tokens, "tokenizer": tokenizer and TOKENIZER_FILE}
+                            _write_json(folder / f"{id}.tokens.{seat}.{turn}.json", body)
+                for viewer in viewers:
+                    if isinstance(viewer, ExportedViewer) and viewer.shows(shown.rollout):
+                        _write_json(folder / f"{id}.{viewer.part}.json", viewer.exported(shown))
             except StoreError as error:
                 yield one_line(str(error))
             else:
                 yield ""
-
-
-def _write_tokens_and_parts(
-    shown: ShownRollout, folder: Path, *, viewers: Sequence[Viewer], tokenizer: Path | None
-) -> None:
-    """Write the files of a rollout's tokens, and of what viewers show of it."""
-    for seat, trajectory in enumerate(shown.rollout.trajectories):
-        for turn, taken in enumerate(trajectory.turns):
-            if taken.tokens is not None:
-                body = {**token_records(trajectory, turn, tokenizer), "tokenizer": tokenizer and TOKENIZER_FILE}
-                _write_json(folder / f"{shown.id}.tokens.{seat}.{turn}.json", body)
-    for viewer in viewers:
-        if isinstance(viewer, ExportedViewer) and viewer.shows(shown.rollout):
-            _write_json(folder / f"{shown.id}.{viewer.part}.json", viewer.exported(shown))
 
 
 def _write_json(file: Path, body: Any) -> None:

@@ -40,11 +40,16 @@ class Mixture(Environment):
         self.seed = seed
         self.parts = dict(zip(names, weights, strict=True)) if names else _unique_names(weights)
         self.weights = dict(zip(self.parts, weights.values(), strict=True))
-        vars(self).update(_agreed(weights))
+        first, *others = weights
+        for name in CONTRACT:  # the attributes, not methods, in which all environments agree
+            if not isinstance(vars(Environment)[name], FunctionType | property):
+                value = getattr(first, name)
+                if all(getattr(env, name) == value for env in others):
+                    vars(self)[name] = value
         self.limits = Limits(max_turns=max(env.limits.max_turns for env in weights))
         self.rubric = _MixtureRubric(self.parts)
         self.group_by = ENVIRONMENT_KEY
-        shared = [name for name in next(iter(weights)).players if all(name in env.players for env in weights)]
+        shared = [name for name in first.players if all(name in env.players for env in weights)]
         self.players = {name: partial(_MixturePlayer, self.parts, name) for name in shared}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
@@ -119,14 +124,6 @@ class _MixtureRubric:
         if trajectory.score is None:
             raise UsageError(f"the task {task.id!r} has no rewards of its environment, which has no rubric")
         return trajectory.score
-
-
-def _agreed(envs: Iterable[Environment]) -> dict[str, Any]:
-    """The attributes, not methods, in which all environments agree."""
-    first, *others = envs
-    plain = (name for name in CONTRACT if not isinstance(vars(Environment)[name], FunctionType | property))
-    values = {name: getattr(first, name) for name in plain}
-    return {name: value for name, value in values.items() if all(getattr(env, name) == value for env in others)}
 
 
 def _unique_names(weights: Iterable[Environment]) -> dict[str, Environment]:

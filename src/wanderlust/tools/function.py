@@ -194,7 +194,11 @@ def _inspect_function(function: Callable[..., Any]) -> _Signature:
     summary, descriptions = _parse_docstring(inspect.getdoc(function) or "")
     fields, injected, defaults = [], set(), {}
     for parameter in inspect.signature(function).parameters.values():
-        hint = _hint(name, parameter, hints)
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UsageError(f"the parameter {parameter} of {name} has no name that a call could give")
+        if parameter.name not in hints:
+            raise UsageError(f"the parameter {parameter.name!r} of {name} needs a type hint: a schema is made of it")
+        hint = hints[parameter.name]
         if get_origin(hint) is Annotated and any(isinstance(extra, _Inject) for extra in get_args(hint)[1:]):
             injected.add(parameter.name)
             continue
@@ -222,14 +226,6 @@ def _unwrap_function(function: Callable[..., Any]) -> Any:
     if inspect.ismethod(function):
         return function.__func__
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
-
-
-def _hint(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
-    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise UsageError(f"the parameter {parameter} of {name} has no name that a call could give")
-    if parameter.name not in hints:
-        raise UsageError(f"the parameter {parameter.name!r} of {name} needs a type hint: a schema is made of it")
-    return hints[parameter.name]
 
 
 def _structure(name: str, fields: list[Any]) -> type[msgspec.Struct]:

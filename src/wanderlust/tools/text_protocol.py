@@ -13,6 +13,7 @@ from itertools import groupby, islice
 
 import msgspec
 
+from wanderlust.agent import release_conversation
 from wanderlust.errors import PolicyFailure
 from wanderlust.types import (
     AnswerOptions,
@@ -21,7 +22,6 @@ from wanderlust.types import (
     OnText,
     Policy,
     SupportsOptions,
-    SupportsRelease,
     Tool,
     ToolCall,
     assistant,
@@ -85,8 +85,7 @@ class TextProtocol:
 
     def release(self, key: str) -> None:
         """Forget the conversation `key`."""
-        if isinstance(self.policy, SupportsRelease):
-            self.policy.release(key)
+        release_conversation(self.policy, key)
 
 
 def _with_calls(done: Completion, tools: Sequence[Tool], *, turn: int) -> Completion:

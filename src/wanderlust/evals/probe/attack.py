@@ -48,7 +48,7 @@ class Attacker:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The drawn action; the likeliest one when greedy."""
         view = ProbeView(messages, tools, Random(f"{key}/{len(messages)}"))
-        situation = min(view.turn, MAX_TURN), _shape(view.newest)
+        situation = min(view.turn, MAX_TURN), " ".join(re.findall(r"[^\W\d]+", view.newest.lower())[:SITUATION_WORDS])
         task = key.rsplit("/", 3)[0]
         rng = Random(f"attack/{self.seed}/{key}/{len(messages)}/{fsum(map(fsum, self.preferences.values()))}")
         chances = _softmax(self.preferences.get(situation, [0.0] * ACTIONS))
@@ -102,10 +102,6 @@ async def train_attacker(play: Play, vocabulary: Sequence[Message], *, episodes:
         played += max(len(rewards), BATCH)
     attacker.greedy = True
     return attacker
-
-
-def _shape(text: str) -> str:
-    return " ".join(re.findall(r"[^\W\d]+", text.lower())[:SITUATION_WORDS])
 
 
 def _softmax(row: Sequence[float]) -> list[float]:

@@ -259,7 +259,12 @@ class ProbeRun:
         if not scored:
             return None
         if one.kind == ORACLE_KIND:
-            self._learn(played)
+            self.actions = {r.task.id: [turn.action for turn in r.trajectories[0].turns] for r in played}
+            answers = [actions[0].content for actions in self.actions.values() if actions]
+            self.oracle_answers = list(dict.fromkeys(answers))[:MAX_OTHER_ANSWERS]
+            # Behind calls of tools only the last text is an answer.
+            texts = [action.content for actions in self.actions.values() for action in actions if not action.tool_calls]
+            self.form = learn_form(texts[:MAX_FORM_TEXTS])
         best = max((r for r in played if r.task.id in scored), key=lambda r: scored[r.task.id])
         return ProbeResult(
             name=one.name,
@@ -279,15 +284,6 @@ class ProbeRun:
         for r in played:
             if r.stop_reason == PolicyFailure.__name__ and ProbeDoesNotFit.__name__ not in (r.error or ""):
                 self.crashes.setdefault(name, f"task {r.task.id!r}: {r.error}")
-
-    def _learn(self, played: Sequence[Rollout]) -> None:
-        """The oracle's actions, and the form of its answers."""
-        self.actions = {r.task.id: [turn.action for turn in r.trajectories[0].turns] for r in played}
-        answers = [actions[0].content for actions in self.actions.values() if actions]
-        self.oracle_answers = list(dict.fromkeys(answers))[:MAX_OTHER_ANSWERS]
-        # Behind calls of tools only the last text is an answer.
-        texts = [action.content for actions in self.actions.values() for action in actions if not action.tool_calls]
-        self.form = learn_form(texts[:MAX_FORM_TEXTS])
 
     def _understood(self, played: Rollout) -> bool:
         """Whether the environment heard more than garbage: a call worked, a part paid, the answer was another one."""

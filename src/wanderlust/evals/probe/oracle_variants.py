@@ -87,9 +87,7 @@ class AlteredOracle:
 
     def release(self, key: str) -> None:
         """Release the oracle's state of the seat."""
-        release = getattr(self.oracle, "release", None)
-        if release is not None:
-            release(key)
+        release_conversation(self.oracle, key)
 
 
 def _one_item(answer: str, others: Sequence[str]) -> str | None:
@@ -233,9 +231,7 @@ class MisquotedOracle:
 
     def release(self, key: str) -> None:
         """Release the oracle's state of the seat."""
-        release = getattr(self.oracle, "release", None)
-        if release is not None:
-            release(key)
+        release_conversation(self.oracle, key)
 
 
 _WHOLE = re.compile(r"(?<![\w.,:-])\d{1,4}(?![\w:-])(?!\.\d{3})")

@@ -198,14 +198,10 @@ class ProbeView:
         """The answer in the form of known right answers, or the form that the prompt asks for: in its tags, in a box,
         after `Answer:`; else bare.
         """
-        if self.form is not None and (self.form.structured or not self._has_form):
+        marked = "\\boxed" in self.prompt or "####" in self.prompt or _MARK.search(self.prompt) is not None
+        if self.form is not None and (self.form.structured or not (self.tags or marked)):
             return self.reasoning + self.form.write(answer)
         return self.reasoning + "\n".join(self._forms(answer))
-
-    @property
-    def _has_form(self) -> bool:
-        marked = "\\boxed" in self.prompt or "####" in self.prompt or _MARK.search(self.prompt) is not None
-        return bool(self.tags) or marked
 
     def _forms(self, answer: str) -> Iterator[str]:
         prompt = self.prompt

@@ -219,11 +219,7 @@ def _label(text: str) -> str:
     return match[1].lower() if match else text
 
 
-def _final(text: str) -> str:
-    return final_answer(text) or text.strip()
-
-
-READINGS: Sequence[Reading] = (str.strip, _final, _label)
+READINGS: Sequence[Reading] = (str.strip, lambda text: final_answer(text) or text.strip(), _label)
 
 
 def _mostly_right_elsewhere(earned: ProbeResult, stranger: ProbeResult) -> bool:

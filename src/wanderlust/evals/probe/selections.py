@@ -91,14 +91,8 @@ def _overlapping(view: ProbeView, *, most: bool) -> str:
     return view.options[shared.index(max(shared) if most else min(shared))]
 
 
-def _newest(values: Callable[[ProbeView], Sequence[str]]) -> Callable[[ProbeView], Sequence[str]]:
-    """The same of the newest message alone."""
-    return lambda view: values(replace(view, messages=view.messages[-1:], example_count=0))
-
-
-def _body(view: ProbeView) -> str:
-    """What stands behind the first colon of the question."""
-    return view.question.partition(": ")[2]
+def _newest_options(view: ProbeView) -> Sequence[str]:
+    return replace(view, messages=view.messages[-1:], example_count=0).options
 
 
 SELECTIONS: Sequence[Fragment] = (
@@ -110,11 +104,11 @@ SELECTIONS: Sequence[Fragment] = (
     *(_at(partial(_matches, _LONG), place) for place in (0, -1)),
     *(_at(partial(_in_base, base), place) for base in (16, 2) for place in (0, -1)),
     *(_at(lambda view: view.question.splitlines(), place) for place in (0, 1, -1)),
-    *(_at(_newest(lambda view: view.options), place) for place in (0, 1, 2, -2, -1)),
+    *(_at(_newest_options, place) for place in (0, 1, 2, -2, -1)),
     partial(_overlapping, most=True),
     partial(_overlapping, most=False),
     _answered_before,
-    _body,
+    lambda view: view.question.partition(": ")[2],
     _again(_rows, 0),
     _again(lambda view: view.words, 4),
 )

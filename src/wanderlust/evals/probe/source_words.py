@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -82,7 +82,8 @@ def _inside(one: Any, packages: Set[str]) -> Iterator[Any]:
         yield from _of_code(one.__code__, one.__doc__)
         yield from (cell.cell_contents for cell in one.__closure__ or () if _is_full(cell))
         named = (one.__globals__.get(name) for name in _names(one.__code__))
-        yield from (value for value in named if _is_text(value) or _package(value) in packages)
+        texts = (str, re.Pattern, Mapping, list, tuple, set, frozenset)
+        yield from (value for value in named if isinstance(value, texts) or _package(value) in packages)
     elif isinstance(one, re.Pattern):
         yield str(one.pattern)
     elif isinstance(one, Mapping | list | tuple | set | frozenset):
@@ -90,16 +91,9 @@ def _inside(one: Any, packages: Set[str]) -> Iterator[Any]:
         if len(entries) <= MAX_COLLECTED:
             yield from (entry for entry in entries if isinstance(entry, str | FunctionType))
     elif _package(one) not in packages:  # a tool or a reward that wraps a function
-        yield from (value for value in _attributes(one) if isinstance(value, FunctionType | MethodType | partial))
-
-
-def _attributes(one: Any) -> Iterable[Any]:
-    values = vars(one).values() if hasattr(one, "__dict__") else ()
-    return [*values, getattr(one, "function", None), getattr(one, "__wrapped__", None)]
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str | re.Pattern | Mapping | list | tuple | set | frozenset)
+        held = vars(one).values() if hasattr(one, "__dict__") else ()
+        held = [*held, getattr(one, "function", None), getattr(one, "__wrapped__", None)]
+        yield from (value for value in held if isinstance(value, FunctionType | MethodType | partial))
 
 
 def _is_full(cell: Any) -> bool:

@@ -135,18 +135,13 @@ def _blanket(pattern: re.Pattern[str] | None, *, alone: int | None = None) -> Pr
             return None
         if not view.turn:
             return _looks(view)
-        seen = replace(view, messages=view.messages[: _first_results(view)])
+        answers = [n for n, message in enumerate(view.messages) if message.role == "assistant"][view.example_count :]
+        seen = replace(view, messages=view.messages[: answers[1]]) if len(answers) > 1 else view
         each = [_combinations(tool, seen, max(MAX_CALLS // len(tools), 1)) for tool in tools]
         in_turn = (made for row in zip_longest(*each) for made in row if made is not None)
         return _call_all(in_turn, view.turn - 1) or "Done."
 
     return say
-
-
-def _first_results(view: ProbeView) -> int:
-    """The number of messages before the probe's second answer."""
-    answers = [n for n, message in enumerate(view.messages) if message.role == "assistant"][view.example_count :]
-    return answers[1] if len(answers) > 1 else len(view.messages)
 
 
 def _relaying(view: ProbeView) -> Message | str | None:
@@ -155,18 +150,15 @@ def _relaying(view: ProbeView) -> Message | str | None:
         return None
     if not view.turn:
         return _looks(view)
-    if view.turn > 3:
-        return view.formatted(_last_value(view)) if view.turn > 4 or not view.form else revealed_answer(view)
+    if view.turn == 4 and view.form:
+        return revealed_answer(view)
+    if view.turn > 3:  # the last number or word that a tool gave
+        results = [m.content for m in view.messages if m.role == "tool" and not m.content.startswith("error")]
+        values = re.findall(r"[\w.+-]{1,40}", results[-1]) if results else []
+        return view.formatted(values[-1] if values else "")
     calls = [(tool, made) for tool in view.tools for _, made in _combinations(tool, view, 3 * MAX_CALLS_PER_TURN)]
     by_tool = [[one for one in calls if one[0] is tool] for tool in view.tools]
     return _call_all(made for row in zip_longest(*by_tool) for made in row if made is not None) or "Done."
-
-
-def _last_value(view: ProbeView) -> str:
-    """The last number or word that a tool gave."""
-    results = [m.content for m in view.messages if m.role == "tool" and not m.content.startswith("error")]
-    values = re.findall(r"[\w.+-]{1,40}", results[-1]) if results else []
-    return values[-1] if values else ""
 
 
 def _edges(names: Sequence[str], *, most: int | None = None) -> ProbeAnswer:

@@ -336,15 +336,13 @@ class SingleKVCache:
 
     def footprint(self, contexts: Iterable[Context]) -> int:
         """Bytes of the caches of these contexts after their next pass, by those of the largest for a token."""
-        sizes = [
-            sum(t.numel() * t.itemsize for t in self._tensors(self.caches[id(c)])) / c.cached_length
-            for c in contexts
-            if c.cached_length
-        ]
-        return int(max(sizes, default=0) * sum(c.end for c in contexts))
-
-    def _tensors(self, cache: Any) -> list[Tensor]:
-        return [t for layer in cache.layers for t in vars(layer).values() if isinstance(t, Tensor)]
+        most = 0.0
+        for context in contexts:
+            if context.cached_length:
+                held = [t for layer in self.caches[id(context)].layers for t in vars(layer).values()]
+                size = sum(t.numel() * t.itemsize for t in held if isinstance(t, Tensor))
+                most = max(most, size / context.cached_length)
+        return int(most * sum(c.end for c in contexts))
 
     def free(self, context: Context) -> None:
         """Forget a context."""

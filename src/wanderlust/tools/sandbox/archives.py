@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 COPY_BYTES = 1 << 20
 
@@ -45,14 +45,10 @@ def unpack_folder(data: bytes, target: Path) -> None:
                     (target / path).parent.mkdir(parents=True, exist_ok=True)
                     source = archive.extractfile(member)
                     assert source is not None
-                    _write(target / path, source, member.mode)
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                    with os.fdopen(os.open(target / path, flags, 0o600), "wb") as file:
+                        shutil.copyfileobj(source, file, COPY_BYTES)
+                        os.fchmod(file.fileno(), 0o755 if member.mode & 0o100 else 0o644)
             except OSError as error:
                 if error.errno not in (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOTDIR, errno.EEXIST):
                     raise
-
-
-def _write(path: Path, source: IO[bytes], mode: int) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
-        while data := source.read(COPY_BYTES):
-            file.write(data)
-        os.fchmod(file.fileno(), 0o755 if mode & 0o100 else 0o644)

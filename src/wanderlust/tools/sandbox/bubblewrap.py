@@ -14,7 +14,8 @@ import shutil
 import socket
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -48,39 +49,47 @@ _GET = (
     + ' tar -C "$path" --ignore-failed-read --hard-dereference -cf - . | head -c "$2"'
 )
 
-RunCommand = Callable[[list[str], bytes, int], Awaitable[Result]]
-"""Runs a program with its input inside the sandbox, keeping this many bytes of its output."""
 
+class CommandSandbox(ABC):
+    """The part of a sandbox that needs nothing but a command inside: `run`, and files by `sh`, `tar` and coreutils."""
 
-async def read_sandbox_file(run: RunCommand, path: str, limit: int) -> bytes:
-    """Read the first `limit` bytes of a file; errors as in `Sandbox.read`."""
-    _check_path(path)
-    result = await run(["sh", "-c", _READ, "sh", path, str(limit)], b"", 2 * limit + 2)
-    _check(result, path)
-    return result.stdout[:limit]
+    bounds: SandboxBounds
 
+    @abstractmethod
+    async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
+        """Run a program with its input, keeping `output` bytes of each of its streams."""
 
-async def write_sandbox_file(run: RunCommand, path: str, data: bytes) -> None:
-    """Write a file and the folders it lies in; errors as in `Sandbox.write`."""
-    _check_path(path)
-    _check(await run(["sh", "-c", _WRITE, "sh", path], data, 4096), path)
+    async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
+        """As `Sandbox.run` says."""
+        return await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
 
+    async def read(self, path: str, *, limit: int = MEBI) -> bytes:
+        """As `Sandbox.read` says."""
+        _check_path(path)
+        result = await self._run(["sh", "-c", _READ, "sh", path, str(limit)], b"", 2 * limit + 2)
+        _check(result, path)
+        return result.stdout[:limit]
 
-async def put_sandbox_folder(run: RunCommand, source: Path, path: str) -> None:
-    """Copy the folder `source` of this machine into a folder; errors as in `Sandbox.put`."""
-    _check_path(path)
-    data = await asyncio.to_thread(pack_folder, source)
-    _check(await run(["sh", "-c", _PUT.replace("exit 82", ":"), "sh", path], data, 4096), path)
+    async def write(self, path: str, data: bytes) -> None:
+        """As `Sandbox.write` says."""
+        _check_path(path)
+        _check(await self._run(["sh", "-c", _WRITE, "sh", path], data, 4096), path)
 
+    async def put(self, source: Path, path: str = ".") -> None:
+        """As `Sandbox.put` says."""
+        _check_path(path)
+        data = await asyncio.to_thread(pack_folder, source)
+        _check(await self._run(["sh", "-c", _PUT.replace("exit 82", ":"), "sh", path], data, 4096), path)
 
-async def get_sandbox_folder(run: RunCommand, target: Path, path: str, *, limit: int) -> None:
-    """Copy a folder out into the folder `target` of this machine; errors as in `Sandbox.get`."""
-    _check_path(path)
-    result = await run(["sh", "-c", _GET, "sh", path, str(limit + 1)], b"", 2 * limit + 4)
-    _check(result, path)
-    if len(result.stdout) > limit:
-        raise OSError(errno.EFBIG, f"the folder has more than {limit} bytes", one_line(path))
-    await asyncio.to_thread(unpack_folder, result.stdout, target)
+    async def get(self, target: Path, path: str = ".", *, limit: int | None = None) -> None:
+        """As `Sandbox.get` says."""
+        _check_path(path)
+        limit = self.bounds.disk if limit is None else limit
+        result = await self._run(["sh", "-c", _GET, "sh", path, str(limit + 1)], b"", 2 * limit + 4)
+        _check(result, path)
+        if len(result.stdout) > limit:
+            raise OSError(errno.EFBIG, f"the folder has more than {limit} bytes", one_line(path))
+        await asyncio.to_thread(unpack_folder, result.stdout, target)
 
 
 def _check_path(path: str) -> None:
@@ -149,7 +158,7 @@ def command_words(command: SandboxCommand) -> list[str]:
     return ["sh", "-c", command] if isinstance(command, str) else list(command)
 
 
-class LocalSandbox:
+class LocalSandbox(CommandSandbox):
     """A sandbox isolated by the kernel; the package's docstring lists what that covers and what not."""
 
     isolated: ClassVar[bool] = True
@@ -193,10 +202,6 @@ class LocalSandbox:
     def own_user(self) -> bool:
         """Whether the sandbox and its forks are a user of their own to the kernel; otherwise others are the same."""
         return self._folder.user.own
-
-    async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
-        """As `Sandbox.run` says."""
-        return await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
 
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
         self._running += 1
@@ -272,22 +277,6 @@ class LocalSandbox:
             # bubblewrap closes what it has blocked on, and a namespace cannot be read: so nobody inside inherits it.
             *(("--block-fd", str(self._network)) if network else ()),
         ]
-
-    async def read(self, path: str, *, limit: int = MEBI) -> bytes:
-        """As `Sandbox.read` says."""
-        return await read_sandbox_file(self._run, path, limit)
-
-    async def write(self, path: str, data: bytes) -> None:
-        """As `Sandbox.write` says."""
-        await write_sandbox_file(self._run, path, data)
-
-    async def put(self, source: Path, path: str = ".") -> None:
-        """As `Sandbox.put` says."""
-        await put_sandbox_folder(self._run, source, path)
-
-    async def get(self, target: Path, path: str = ".", *, limit: int | None = None) -> None:
-        """As `Sandbox.get` says."""
-        await get_sandbox_folder(self._run, target, path, limit=self.bounds.disk if limit is None else limit)
 
     async def fork(self) -> LocalSandbox:
         """As `Sandbox.fork` says; ends what was started.

@@ -16,7 +16,6 @@ import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
 from typing import ClassVar, Self
@@ -85,7 +84,7 @@ def build_run_arguments(
     ]
 
 
-class ContainerSandbox:
+class ContainerSandbox(bubblewrap.CommandSandbox):
     """A waiting container in which commands run. `fork` and `undo` copy the folder as an archive."""
 
     isolated: ClassVar[bool] = True
@@ -115,10 +114,6 @@ class ContainerSandbox:
             await run_engine_command(engine, [command, f"--name={name}", *words])
             failing.pop_all()
         return cls(image, bounds, engine=engine, name=name)
-
-    async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
-        """As `Sandbox.run` says."""
-        return await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
 
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
         try:
@@ -153,22 +148,6 @@ class ContainerSandbox:
     async def listen(self) -> socket.socket:
         """Raises SandboxFailure: the engine holds the container's network."""
         raise SandboxFailure(f"a container of {self.engine} has no door: use open_sandbox for agents")
-
-    async def read(self, path: str, *, limit: int = MEBI) -> bytes:
-        """As `Sandbox.read` says."""
-        return await bubblewrap.read_sandbox_file(self._run, path, limit)
-
-    async def write(self, path: str, data: bytes) -> None:
-        """As `Sandbox.write` says."""
-        await bubblewrap.write_sandbox_file(self._run, path, data)
-
-    async def put(self, source: Path, path: str = ".") -> None:
-        """As `Sandbox.put` says."""
-        await bubblewrap.put_sandbox_folder(self._run, source, path)
-
-    async def get(self, target: Path, path: str = ".", *, limit: int | None = None) -> None:
-        """As `Sandbox.get` says."""
-        await bubblewrap.get_sandbox_folder(self._run, target, path, limit=self.bounds.disk if limit is None else limit)
 
     async def fork(self) -> Self:
         """As `Sandbox.fork` says; ends what was started."""

@@ -30,19 +30,13 @@ from typing import BinaryIO, ClassVar, cast
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds, SandboxCommand, run_to_end
-from wanderlust.tools.sandbox.bubblewrap import (
-    SANDBOX_PATH,
-    command_words,
-    get_sandbox_folder,
-    put_sandbox_folder,
-    rlimits,
-)
+from wanderlust.tools.sandbox.bubblewrap import SANDBOX_PATH, CommandSandbox, command_words, rlimits
 from wanderlust.tools.sandbox.users import reserve_user
 
 MARK_VARIABLE = "WANDERLUST_SANDBOX"
 
 
-class UnisolatedSandbox:
+class UnisolatedSandbox(CommandSandbox):
     """A sandbox without isolation; warns with NotIsolatedWarning when it is made, and marks every `Result`."""
 
     isolated: ClassVar[bool] = False
@@ -80,22 +74,10 @@ class UnisolatedSandbox:
         if self._user >= 0:
             subprocess.run(["chown", "-RhP", f"{self._user}:{self._user}", "--", folder], check=True)
 
-    async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
-        """As `Sandbox.run` says."""
-        result = await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
-        return replace(result, isolated=False)
-
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
         spawn = partial(self._spawn, argv)
-        return await run_to_end(spawn, stdin=stdin, seconds=seconds, bounds=self.bounds, output=output)
-
-    async def put(self, source: Path, path: str = ".") -> None:
-        """As `Sandbox.put` says."""
-        await put_sandbox_folder(self._run, source, path)
-
-    async def get(self, target: Path, path: str = ".", *, limit: int | None = None) -> None:
-        """As `Sandbox.get` says."""
-        await get_sandbox_folder(self._run, target, path, limit=self.bounds.disk if limit is None else limit)
+        result = await run_to_end(spawn, stdin=stdin, seconds=seconds, bounds=self.bounds, output=output)
+        return replace(result, isolated=False)
 
     async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
         """As `Sandbox.start` says; `run` ends it too where this process is root, being of the same user."""
@@ -172,7 +154,13 @@ class UnisolatedSandbox:
         here = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for part in parts[:-1]:
-                here = self._step(here, part, make=make)
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=here)
+                        if self._user >= 0:
+                            os.chown(part, self._user, self._user, dir_fd=here, follow_symlinks=False)
+                above, here = here, os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                os.close(above)
             return os.open(parts[-1], flags | os.O_NOFOLLOW, 0o644, dir_fd=here)
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, "no such file in the folder", one_line(path)) from None
@@ -180,17 +168,6 @@ class UnisolatedSandbox:
             raise PermissionError(errno.EACCES, f"not to be opened ({error})", one_line(path)) from None
         finally:
             os.close(here)
-
-    def _step(self, here: int, part: str, *, make: bool) -> int:
-        """The folder below; the one above is closed."""
-        if make:
-            with suppress(FileExistsError):
-                os.mkdir(part, dir_fd=here)
-                if self._user >= 0:
-                    os.chown(part, self._user, self._user, dir_fd=here, follow_symlinks=False)
-        below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-        os.close(here)
-        return below
 
     async def fork(self) -> UnisolatedSandbox:
         """As `Sandbox.fork` says, by copying; ends what was started."""
