@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from ray.cluster_utils import Cluster
-
-from patience import PATIENCE
 from test_ray import NODE, SOON, wait_for_end
 from test_ray_training import figures, groups_of
 from test_vllm_real import PYTHON, learnt, start
+
+from patience import PATIENCE
 
 pytestmark = [
     pytest.mark.skipif(PYTHON is None, reason="vLLM is not installed: make peers"),

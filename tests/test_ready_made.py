@@ -34,7 +34,7 @@ except UsageError as error:
 
 
 NEED_SETTINGS = {
-    *("arc", "are", "budget", "gaia2", "graded", "harbor", "instructed", "learned-reward"),
+    *("arc", "are", "budget", "gaia2", "harbor", "instructed", "learned-reward"),
     *("own-mail", "proofs"),
 }
 NAMES = sorted(installed_environments().keys() - NEED_SETTINGS)

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
 from test_tool_templates import LOOK, asked_and_answered, calls_of
+
 from wanderlust.types import tool_message
 
 

@@ -89,6 +89,7 @@ PLAYERS = {
     "connections": Scripted(grouping),
     "gymnasium": draws([f"<action>{number}</action>" for number in range(4)]),
     "frozenlake": draws([f"<action>{way}</action>" for way in ("left", "down", "right", "up")]),
+    "graded": draws(["LAMP", "4", "d"]),
     "grids": draws(["up", "down", "left", "right", "act", "click 20 20", "reset"]),
     "humaneval": draws(CODE),
     "inbox": using("search_emails", lambda rng: {"keywords": [rng.choice(["boiler", "dinner", "trip", "the"])]}),

@@ -19,7 +19,6 @@ WITHOUT = {
     "are": "a folder of scenarios, which are a benchmark",
     "budget": "another environment's tasks",
     "gaia2": "a folder of scenarios, which are a benchmark",
-    "graded": "a data file",
     "harbor": "a folder of tasks",
     "instructed": "another environment's tasks",
     "learned-reward": "another environment's tasks",

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_verl
 
 import test_data_ablation as colours
-import test_verl
 from project_files import module_name, python_files
 from test_worlds_oracle import judged_by
 from toys import TOKENIZER, Again, Twice

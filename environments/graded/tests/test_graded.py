@@ -14,11 +14,11 @@ from openai.types.graders import (
     TextSimilarityGrader,
 )
 
-from wanderlust.adapters.openai_graders import GradedRows, fill_template, load_grader
 from wanderlust.cli.main import main
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Rollout, Task, ToolCall, Trajectory, Turn, assistant, user
+from wanderlust_graded.environment import GradedRows, fill_template, load_grader
 
 ITEM = {"answer": "Paris", "list": [{"n": 3}], "number": 7}
 EXACT = {

@@ -365,6 +365,10 @@ def _similarities() -> dict[str, Callable[[str, str], float]]:
     return {"fuzzy_match": fuzzy_match, "bleu": bleu, "gleu": gleu, **rouges}
 
 
+EXAMPLE = Path(__file__).parent / "example"
+"""Rows and a grader to try."""
+
+
 class GradedRows(SingleTurnEnvironment):
     """A data file of OpenAI's reinforcement fine-tuning with its grader: one answer to each row's `messages`.
 
@@ -372,14 +376,20 @@ class GradedRows(SingleTurnEnvironment):
     `item`. `judge` is the policy for every model that graders name, as `--policy` takes it.
     """
 
-    def __init__(self, data: str, grader: str, *, eval_data: str = "", judge: str = ""):
-        """Without `eval_data` the split `eval` has the rows of `data`. Raises UsageError, with file and line."""
+    def __init__(self, data: str = "", grader: str = "", *, eval_data: str = "", judge: str = ""):
+        """Without `eval_data` the split `eval` has the rows of `data`; without `data`, 20 rows and a grader of ours.
+
+        Raises UsageError, with file and line.
+        """
+        if bool(data) != bool(grader):
+            raise UsageError("rows and their grader belong together: name both data= and grader=")
         models = None if not judge else lambda name: resolve_policy(judge, self, PolicyOptions(model=name)).policy
-        rubric = load_grader(grader, models=models)
-        super().__init__({"train": _rows(data), "eval": _rows(eval_data or data)}, rubric=rubric)
+        train, held_out = (data, eval_data or data) if data else (EXAMPLE / "train.jsonl", EXAMPLE / "eval.jsonl")
+        rubric = load_grader(grader or EXAMPLE / "grader.json", models=models)
+        super().__init__({"train": _rows(train), "eval": _rows(held_out)}, rubric=rubric)
 
 
-def _rows(file: str) -> list[Task]:
+def _rows(file: Path | str) -> list[Task]:
     tasks = []
     for number, (where, row) in enumerate(numbered_rows(Path(file))):
         wire = row.get("messages")
