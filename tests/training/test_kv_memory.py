@@ -15,7 +15,7 @@ from wanderlust.errors import ContextFull, UsageError
 from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.local.device import memory_of
 from wanderlust.policies.local.inference_engine import Engine
-from wanderlust.policies.local.kv_cache import BatchedKVCache
+from wanderlust.policies.local.kv_cache import BatchedKVCache, SingleKVCache
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.policies.local.rows import Context
 from wanderlust.training.config import TrainConfig
@@ -201,3 +201,11 @@ def test_a_runs_setting_bounds_its_samplers_and_is_recorded() -> None:
     assert cache_bytes(config.replace(cache_gib=0.0), model.device) == memory_of("cpu") // 8
     replica = Replica(fresh(0), TOKENIZER, Twice(), config=config)
     assert replica.policy.engine.cache_bytes == 2**28
+
+
+def test_the_general_cache_counts_all_contexts_however_they_are_passed() -> None:
+    model = tiny_model("bloom", vocabulary=WORDS, end=None)
+    cache = SingleKVCache(model)
+    contexts = [Context(ids=ids) for ids in prompts([5, 9])]
+    cache.forward(contexts)
+    assert cache.footprint(iter(contexts)) == cache.footprint(contexts) > 0

@@ -336,7 +336,7 @@ class SingleKVCache:
 
     def footprint(self, contexts: Iterable[Context]) -> int:
         """Bytes of the caches of these contexts after their next pass, by those of the largest for a token."""
-        most = 0.0
+        most, contexts = 0.0, list(contexts)
         for context in contexts:
             if context.cached_length:
                 held = [t for layer in self.caches[id(context)].layers for t in vars(layer).values()]
