@@ -23,7 +23,7 @@ from wanderlust.evals.statistics import (
     sign_flip_p_value,
 )
 from wanderlust.policies.base import TokenPrices
-from wanderlust.rubrics.student import student_quantile, student_tail
+from wanderlust.rubrics.moments import student_quantile, student_tail
 
 ENOUGH = settings(max_examples=50)  # the machine may be busy
 REWARDS = st.floats(-10, 10, allow_nan=False, width=32)

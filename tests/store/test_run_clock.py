@@ -13,7 +13,7 @@ from wanderlust.environment import Environment, Episode
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.scripted import Scripted
-from wanderlust.store.run_clock import SECONDS_KEY, RunClock
+from wanderlust.store.run_folder import SECONDS_KEY, RunClock
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig

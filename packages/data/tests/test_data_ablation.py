@@ -11,7 +11,7 @@ from wanderlust import Rubric, Scripted, SingleTurnEnvironment, Task, exact, use
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.evals.statistics import difference_over_seeds
-from wanderlust.rubrics.student import student_quantile
+from wanderlust.rubrics.moments import student_quantile
 from wanderlust_data import (
     AnswerFilters,
     DataPlan,

@@ -13,7 +13,6 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.report import Report
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.engine import RolloutJob
-from wanderlust.store.run_clock import RunClock
 from wanderlust.store.run_folder import (
     CONFIG_FILE,
     EVALUATION_RECIPE,
@@ -21,6 +20,7 @@ from wanderlust.store.run_folder import (
     PASS_THRESHOLD_KEY,
     REPORT_FILE,
     STORE_FILE,
+    RunClock,
     open_folder,
 )
 from wanderlust.store.store import RunStore

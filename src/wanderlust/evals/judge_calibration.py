@@ -9,8 +9,7 @@ from math import atanh, fsum, sqrt, tanh
 
 from wanderlust.errors import UsageError
 from wanderlust.evals.statistics import Z95, Estimate, mean, share_estimate, wilson
-from wanderlust.rubrics.moments import correlation
-from wanderlust.rubrics.student import student_quantile
+from wanderlust.rubrics.moments import correlation, student_quantile
 
 ALWAYS_YES = 0.9
 """Share of the wrong answers from which on a judge that accepts them says yes to nearly everything."""

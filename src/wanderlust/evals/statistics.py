@@ -9,7 +9,7 @@ from math import ceil, comb, fsum, sqrt
 from statistics import NormalDist, fmean, variance
 
 from wanderlust.errors import UsageError
-from wanderlust.rubrics.student import student_quantile
+from wanderlust.rubrics.moments import student_quantile
 
 Z95 = NormalDist().inv_cdf(0.975)
 MAX_EXACT_DIFFERENCES = 12

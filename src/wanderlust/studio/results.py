@@ -17,8 +17,7 @@ from wanderlust.evals.accumulator import VersionTally
 from wanderlust.evals.evaluation_folder import stored_report
 from wanderlust.store.provenance import Lock, read_lock
 from wanderlust.store.reader import RunReader
-from wanderlust.store.run_clock import SECONDS_KEY
-from wanderlust.store.run_folder import EVALUATION_STAGE, PASS_THRESHOLD_KEY, PLAY_RECIPE, REPORT_FILE
+from wanderlust.store.run_folder import EVALUATION_STAGE, PASS_THRESHOLD_KEY, PLAY_RECIPE, REPORT_FILE, SECONDS_KEY
 
 MAX_COMPUTED_ROLLOUTS = 20_000
 """Most rollouts whose figures are computed while a page waits: two to five seconds."""

@@ -21,8 +21,7 @@ import torch
 
 from wanderlust.errors import StoreError, UsageError, writing
 from wanderlust.store.provenance import lock_run, provenance_of
-from wanderlust.store.run_clock import RunClock
-from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
+from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE, RunClock
 from wanderlust.store.store import RunStore
 from wanderlust.store.whole_files import replacing
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
