@@ -129,7 +129,10 @@ async def check_gate(
             continue
         with suppress(UsageError):  # an environment need not have every split
             splits[split] = list(islice(iter_tasks(env, split), MAX_TASKS_COMPARED))
-    report.digests, report.task_counts = _digests(env, splits), {split: len(tasks) for split, tasks in splits.items()}
+    code = {name: digest for name, digest in provenance_of(env).inputs.items() if name != "the tasks"}
+    of_tasks = {f"tasks/{split}": tasks_digest(tasks) for split, tasks in splits.items()}
+    report.digests = {"python": platform.python_version(), **code, **of_tasks}
+    report.task_counts = {split: len(tasks) for split, tasks in splits.items()}
     playable = next((splits[split] for split in ("eval", "train") if splits.get(split)), [])
     if not playable and not report.violations:
         detail = "there are no tasks: `tasks(split)` has to return some for 'train', 'eval' or both"
@@ -290,12 +293,6 @@ def _probed(found: ProbeReport) -> Iterator[ContractViolation]:
         yield ContractViolation("hostile", f"the environment failed under {len(found.failures)} probes: {failure}")
     for crash in found.crashes[:1]:
         yield ContractViolation("probe", f"{len(found.crashes)} probes crashed, so they say nothing: {crash}")
-
-
-def _digests(env: Environment, splits: dict[str, list[Task]]) -> dict[str, str]:
-    code = {name: digest for name, digest in provenance_of(env).inputs.items() if name != "the tasks"}
-    tasks = {f"tasks/{split}": tasks_digest(tasks) for split, tasks in splits.items()}
-    return {"python": platform.python_version(), **code, **tasks}
 
 
 @suspended_loop()

@@ -207,7 +207,8 @@ def make_report(samples: Sequence[ReasonedSample], counts: Mapping[str, int], *,
     """All figures of these samples."""
     tasks = by_task(samples)
     several = {task: group for task, group in tasks.items() if len(group) > 1 and any(one.answer for one in group)}
-    shares = {task: _agreement(group) for task, group in several.items()}
+    answers = {task: [one.answer for one in group] for task, group in several.items()}
+    shares = {task: given.count(plurality(given)) / len(given) for task, given in answers.items()}
     voted = {task: expected_majority(_votes(group), len(group), key=task) for task, group in several.items()}
     over = {task: [_wasted(one) for one in group if one.right and one.cuts] for task, group in tasks.items()}
     halves = [(group[::2], group[1::2]) for group in tasks.values() if len(group) > 1]
@@ -239,11 +240,6 @@ def _accuracy(samples: Sequence[ReasonedSample]) -> float:
 
 def _votes(samples: Sequence[ReasonedSample | Cut]) -> list[ScaledSample]:
     return [ScaledSample(reward=float(one.right), answer=one.answer, tokens=one.tokens, cost=0.0) for one in samples]
-
-
-def _agreement(samples: Sequence[ReasonedSample]) -> float:
-    answers = [one.answer for one in samples]
-    return answers.count(plurality(answers)) / len(answers)
 
 
 def _wasted(sample: ReasonedSample) -> float:

@@ -357,7 +357,10 @@ def token_texts(path: Path, ids: Sequence[int]) -> list[str | None]:
 
     None stands for an id that the tokenizer does not know. Raises PolicyFailure where the file is no tokenizer.
     """
-    tokenizer = _tokenizer(path)
+    with needs_extra("train"):
+        from tokenizers import Tokenizer
+    with boundary(PolicyFailure):
+        tokenizer = Tokenizer.from_file(str(path))
     out: list[str | None] = []
     while len(out) < len(ids):
         place = len(out)
@@ -373,13 +376,6 @@ def token_texts(path: Path, ids: Sequence[int]) -> list[str | None]:
 
 
 @lru_cache(maxsize=4)
-def _tokenizer(path: Path) -> Any:
-    with needs_extra("train"):
-        from tokenizers import Tokenizer
-    with boundary(PolicyFailure):
-        return Tokenizer.from_file(str(path))
-
-
 def _text(tokenizer: Any, ids: Sequence[int]) -> str | None:
     named: list[str | None] = [tokenizer.id_to_token(id) for id in ids]
     if None in named:

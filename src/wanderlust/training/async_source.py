@@ -185,7 +185,8 @@ class AsyncSource:
             **curriculum_metrics(self.curriculum),
         }
         self.groups_dropped = self.stragglers_cut = 0
-        out.idle_seconds = self._idle()
+        self._count_busy(0)
+        out.idle_seconds, self._idle_seconds = self._idle_seconds, 0.0
         return out
 
     def _open(self, step: int, size: int, *, again: int = 0) -> None:
@@ -250,12 +251,6 @@ class AsyncSource:
         self._busy += change
         if not self._busy:
             self._idle_since = now
-
-    def _idle(self) -> float:
-        """Seconds in which no episode was under way, since it was asked last."""
-        self._count_busy(0)
-        idle, self._idle_seconds = self._idle_seconds, 0.0
-        return idle
 
     def _rollout_settings(self, seed: int) -> RolloutSettings:
         """Resources that the rollouts of a block share."""

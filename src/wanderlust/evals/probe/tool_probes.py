@@ -13,6 +13,7 @@ from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView
 from wanderlust.evals.probe.tool_use import (
     FINISH_PATTERN,
     REPEATED_CALLS,
+    argument_value,
     call_message,
     fill_arguments,
     revealed_answer,
@@ -235,18 +236,10 @@ def _corrected(view: ProbeView) -> Message | str | None:
     if view.turn > 3 or not corrections:
         return view.formatted(corrections[-1]) if corrections else revealed_answer(view)
     arguments = {
-        name: _convert(tool, name, corrections[-1])
+        name: argument_value(tool, name, corrections[-1])
         for name in tool.schema.get("required", list(tool.schema.get("properties", {})))
     }
     return call_message(tool, fill_arguments(tool.schema, view) | arguments, view)
-
-
-def _convert(tool: Tool, name: str, text: str) -> Any:
-    kind = tool.schema.get("properties", {}).get(name, {}).get("type", "string")
-    try:
-        return float(text) if kind == "number" else int(float(text)) if kind == "integer" else text
-    except (ValueError, OverflowError):
-        return text
 
 
 def _asking_around(pattern: re.Pattern[str] | None) -> ProbeAnswer:

@@ -141,7 +141,7 @@ def _by_example(view: ProbeView) -> Message | str | None:
     for tool in view.tools:
         written = re.search(rf"\b{re.escape(tool.name)}\(([^()]{{1,200}})\)", tool.description)
         example_arguments = dict(re.findall(r"(\w+)\s*=\s*([^,]+)", written[1])) if written else {}
-        converted = {name: _read_as(tool, name, text.strip(" '\"")) for name, text in example_arguments.items()}
+        converted = {name: argument_value(tool, name, text.strip(" '\"")) for name, text in example_arguments.items()}
         if converted:
             calls.append(ToolCall(id=f"probe-{len(calls)}", name=tool.name, arguments=json.dumps(converted)))
     if not calls:
@@ -149,7 +149,8 @@ def _by_example(view: ProbeView) -> Message | str | None:
     return "Done." if view.turn else assistant("", *calls)
 
 
-def _read_as(tool: Tool, name: str, text: str) -> Any:
+def argument_value(tool: Tool, name: str, text: str) -> Any:
+    """A text as the type that the tool's schema has for an argument; the text itself where it is none."""
     kind = tool.schema.get("properties", {}).get(name, {}).get("type", "string")
     try:
         return json.loads(text) if kind in ("integer", "number", "boolean") else text
