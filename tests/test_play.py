@@ -228,7 +228,9 @@ def test_an_evaluation_that_is_cut_plays_again_what_was_cancelled(tmp_path: Path
     async def stop_in_a_turn() -> None:
         HELD.append(asyncio.Event())
         evaluating = asyncio.create_task(evaluate(env, Held(), limits=cut, out=tmp_path, progress=False))
-        await HELD[0].wait()
+        held = asyncio.create_task(HELD[0].wait())
+        await asyncio.wait({evaluating, held}, return_when=asyncio.FIRST_COMPLETED)
+        assert held.done(), evaluating.exception()
         evaluating.cancel()
         await asyncio.gather(evaluating, return_exceptions=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
@@ -122,17 +122,24 @@ def missing_package(error: ImportError) -> str:
     package = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
     if package in ("", "wanderlust") or sys.modules.get(package):  # there, and without what was asked of it
         return ""
-    wanted = package.replace("_", "-").lower()
-    metadata = import_module("importlib.metadata")  # slow to import, and only a failure needs it
-    lines = (
-        fullmatch(r"([\w.-]+)[^\[]*extra == ['\"]([\w-]+)['\"].*", line)
-        for line in metadata.requires("wanderlust") or ()
-    )
-    pairs = [(found[1].lower(), found[2]) for found in lines if found]
+    wanted, pairs = package.replace("_", "-").lower(), [*_packages_of_extras()]
     if extras := [extra for name, extra in pairs if name == wanted]:
         smallest = min(extras, key=[extra for _, extra in pairs].count)
         return f"this needs the package {package!r}: install it with pip install 'wanderlust[{smallest}]'"
     return f"this needs the package {package!r}: install it with pip install {package}"
+
+
+def _packages_of_extras() -> Iterator[tuple[str, str]]:
+    """Packages that extras bring, each with its extra: of a package beside the core, too, where that is installed."""
+    metadata = import_module("importlib.metadata")  # slow to import, and only a failure needs it
+    line = r"([\w.-]+)(?:\[([\w,-]+)\])?[^\[\]]*extra == ['\"]([\w-]+)['\"].*"
+    for found in filter(None, (fullmatch(line, one) for one in metadata.requires("wanderlust") or ())):
+        if found[2] is None:
+            yield found[1].lower(), found[3]
+        elif found[1] != "wanderlust":
+            with suppress(metadata.PackageNotFoundError):
+                within = (fullmatch(line, one) for one in metadata.requires(found[1]) or ())
+                yield from ((one[1].lower(), found[3]) for one in within if one and one[3] in found[2].split(","))
 
 
 def lazy_names(

@@ -125,7 +125,7 @@ def test_report_rows() -> None:
     tree = asyncio.run(build_policy_tree(Scripted(first_best), wording="course"))
     rows = tree.rows("rl")
     assert [row["opponent"] for row in rows] == ["random", "optimal", "greedy"]
-    keys = ["policy", "opponent", "win", "draw", "loss", "invalid", "format", "exact"]
+    keys = ["policy", "opponent", "win", "draw", "loss", "invalid", "format", "exact", "reward"]
     assert list(rows[0]) == keys
     assert rows[1]["draw"] == pytest.approx(1)
     assert list(ExactFigures.of(solve_against(teacher_player(), uniform_opponent)).row("teacher", "random")) == keys

@@ -44,7 +44,7 @@ from pathlib import Path
 from {helper} import BONUS
 from wanderlust import Environment, Scripted, Task, user
 
-WORDS = (ROOT / "tests" / "words.txt").read_text().split()
+WORDS = (Path(__file__).parent / "words.txt").read_text().split()
 
 
 class Echo(Environment):
