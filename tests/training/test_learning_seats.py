@@ -14,7 +14,6 @@ from wanderlust import check, compare, evaluate_sync, load_run
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode
 from wanderlust.evals.accumulator import report_of_groups
-from wanderlust.evals.report import budget_outcomes
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import NullLogger
@@ -194,11 +193,6 @@ def test_stored_figures_are_those_of_the_first_seat_that_learns(tmp_path: Path) 
         assert len(run.rollouts("reward == 1")) == len(run.rollouts("parts.right == 1")) == 8
         with pytest.raises(FilterError, match=r"no field .parts\.polite"):
             run.rollouts("parts.polite == 0")
-    turn = Turn(observation=(user("?"),), action=assistant("a"), usage={"prompt_tokens": 2, "completion_tokens": 1})
-    one = paid(0.0, 1.0, learns=(False, True))
-    one.trajectories[1].turns.append(turn)
-    ((spent,), unknown) = budget_outcomes([one], "tokens")
-    assert (spent.passed, spent.spent, unknown) == (True, 3.0, 0)
 
 
 def test_each_seat_is_chosen_for_training_by_its_own_reward(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from are_scenarios import asks, event, file, tells
 from bars_exchange import unseen
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
-from wanderlust.evals.report import BudgetOutcome, budget_grid, budget_outcomes, success_curve
 from wanderlust.policies.base import TokenPrices
 from wanderlust.testing import check_environment
 from wanderlust.types import Rollout, Score, Status, Task, Trajectory, Turn, assistant
@@ -25,6 +24,7 @@ from wanderlust_worlds.engine.scenario import play_oracle
 from wanderlust_worlds.exchange.are_scenarios import AreScenarios
 from wanderlust_worlds.exchange.read import import_scenario, read_scenario
 from wanderlust_worlds.life.assistant_life import scenario_of
+from wanderlust_worlds.success_curve import BudgetOutcome, budget_grid, budget_outcomes, success_curve
 from wanderlust_worlds.wrap.world_environment import agent_tools
 
 LUNCH = file(
@@ -303,6 +303,14 @@ def test_curves_count_what_passed_within_the_budget():
     assert [one.spent for one in money] == [20.0, 3.0, 102.0]
     assert budget_outcomes(rollouts, "dollars") == ([], 4)
     assert [one.spent for one in budget_outcomes(rollouts, "simulated_seconds")[0]] == [10.0, 1.0, 100.0, 0.0]
+
+
+def test_a_budget_is_what_the_seat_that_learns_passed_by():
+    one = played("a", 0.0, 2, 1)
+    one.trajectories[0].trainable = False
+    one.trajectories.append(Trajectory(seat="b", score=Score(reward=1.0)))
+    ((found,), unknown) = budget_outcomes([one], "tokens")
+    assert (found.passed, found.spent, unknown) == (True, 3.0, 0)
 
 
 @given(

@@ -9,11 +9,11 @@ from pathlib import Path
 from wanderlust.cli.options import DEFAULT_PRICES, JsonFlag, PriceOptions
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import StoreError, UsageError, one_line
-from wanderlust.evals.report import MEASURES, CurvePoint, budget_grid, budget_outcomes, success_curve
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.types import Rollout
+from wanderlust_worlds.success_curve import MEASURES, CurvePoint, budget_grid, budget_outcomes, success_curve
 
 CHART_WIDTH = 40
 """Characters of a full bar."""

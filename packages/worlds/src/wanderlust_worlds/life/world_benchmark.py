@@ -19,7 +19,7 @@ from typing import Any
 from wanderlust.errors import UsageError, one_line
 from wanderlust.evals.comparison import require_one_version
 from wanderlust.evals.evaluate import evaluate_sync
-from wanderlust.evals.report import MEASURES, Report, budget_grid, budget_outcomes, render_text, success_curve
+from wanderlust.evals.report import Report, render_text
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.progress import Logger
@@ -33,6 +33,7 @@ from wanderlust_worlds.engine.events import PlannedCall
 from wanderlust_worlds.life.assistant_life import AssistantLife
 from wanderlust_worlds.life.brief_worlds import BriefWorlds
 from wanderlust_worlds.life.world_calibration import Calibration, calibrate, remark_on
+from wanderlust_worlds.success_curve import MEASURES, budget_grid, budget_outcomes, success_curve
 from wanderlust_worlds.wrap.world_environment import agent_tools, log_of
 
 ROLLOUTS, PLAYERS = "rollouts", "players"
