@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import asdict
 from itertools import combinations
 from statistics import fmean
 
@@ -132,7 +133,7 @@ def test_curves_of_an_environment_with_hints_and_revisions(tmp_path):
     assert names <= {"", "hard", "middle", "easy"}
     assert "hard" in names
     stored = json.loads((tmp_path / "run" / "scaling.json").read_text())
-    assert stored == json.loads(json.dumps(report.as_dict()))
+    assert stored == json.loads(json.dumps(asdict(report)))
 
 
 def test_a_stopped_run_goes_on_and_is_the_same(tmp_path):

@@ -27,7 +27,6 @@ from wanderlust.cli.options import (
 )
 from wanderlust.cli.output import print_json, print_note, print_result, show_result
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.evals.aggregation import estimate_table
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import Report, task_table
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
@@ -137,11 +136,11 @@ def _print_report(report: Report, title: str, *, per_task: bool, json: bool) -> 
             "tasks": [asdict(row) for row in report.task_rows],
         }
         together = {"estimate": report.aggregate, "traits": report.traits}
-        print_json({**body, **{name: part.as_dict() for name, part in together.items() if part is not None}})
+        print_json({**body, **{name: asdict(part) for name, part in together.items() if part is not None}})
         return
     print_result(report.table(title))
     if report.aggregate is not None:
-        print_result(estimate_table(report.aggregate))
+        print_result(report.aggregate.table())
     if report.traits is not None:
         print_result(report.traits.table())
     if len(report.breakdown) > 1 and report.scored:

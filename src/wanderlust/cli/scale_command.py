@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -137,7 +137,7 @@ def scale_command(
     if out is not None:
         report.draw(out / PICTURE_FILE)
     lines = [f"The picture is {out / PICTURE_FILE}."] if out is not None else []
-    show_result(report.as_dict(), *lines, table=report.table(), json=json)
+    show_result(asdict(report), *lines, table=report.table(), json=json)
     if report.left_out:
         print_note(f"{report.left_out} tasks are in no figure: some of their rollouts failed")
     if report.revision_left_out:

@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from math import fsum
-from typing import Any
+from statistics import fmean
 
 from wanderlust.errors import RubricFailure, WanderlustError, one_line
 from wanderlust.evals.statistics import Estimate, estimate, mean, share_estimate
@@ -43,7 +42,7 @@ class GroupEstimate:
     @property
     def mean(self) -> float:
         """The mean reward of the group's rollouts."""
-        return fsum(self.rewards) / len(self.rewards)
+        return fmean(self.rewards)
 
 
 async def estimate_group(group: Group, estimator: ReferenceEstimator, check: RewardCheck) -> GroupEstimate:
@@ -95,12 +94,10 @@ class EstimateReport:
     """Share of groups where it earns more than any rollout of the group."""
     diversity: Estimate | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON data."""
-        return asdict(self)
-
-    def rows(self) -> Iterator[tuple[str, Estimate]]:
-        """Yield the label and value of each figure that is known."""
+    def table(self) -> Table:
+        """For the terminal: each figure that is known."""
+        title = "All samples of a task, aggregated"
+        table = Table("", "value", "95% interval", "tasks", title=title, title_justify="left")
         for label, figure in (
             (f"{self.name}: reward of the reference", self.value),
             ("mean rollout", self.mean),
@@ -111,7 +108,8 @@ class EstimateReport:
             ("diversity of the group's answers", self.diversity),
         ):
             if figure is not None:
-                yield label, figure
+                table.add_row(label, f"{figure.value:.3f}", figure.interval, str(figure.clusters))
+        return table
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,11 +183,3 @@ class SelfConsistency:
                 progress.log_step(
                     "aggregate", min(start + MAX_CONCURRENT_ESTIMATES, len(whole)), of=len(whole), metrics={}
                 )
-
-
-def estimate_table(report: EstimateReport) -> Table:
-    """For the terminal."""
-    table = Table("", "value", "95% interval", "tasks", title="All samples of a task, aggregated", title_justify="left")
-    for label, figure in report.rows():
-        table.add_row(label, f"{figure.value:.3f}", figure.interval, str(figure.clusters))
-    return table

@@ -11,9 +11,10 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import fsum, inf
 from pathlib import Path
+from statistics import fmean
 
 from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
@@ -60,7 +61,7 @@ class _Curves:
 
     def by_difficulty(self) -> list[ScalingPoint]:
         """The curves of each difficulty, which other samples of the same tasks decide."""
-        rates = {task: _average([one.reward for one in samples[::2]]) for task, samples in self.samples.items()}
+        rates = {task: fmean([one.reward for one in samples[::2]]) for task, samples in self.samples.items()}
         kept = {task: samples[1::2] for task, samples in self.samples.items()}
         rest = _Curves(samples=kept, chains={}, selectors=self.selectors)
         points, low = list[ScalingPoint](), -inf
@@ -79,19 +80,15 @@ class _Curves:
         }
         if any(sample.answer for task in tasks for sample in self.samples[task]):
             strategies["majority"] = lambda task, k: expected_majority(self.samples[task], k, key=task)
-        points = []
-        single = {task: _average([sample.reward for sample in self.samples[task]]) for task in tasks}
-        for name, reward in strategies.items():
-            for k in counts:
-                rewards = {task: reward(task, k) for task in tasks}
-                spent = [(k * _average([s.tokens for s in self.samples[task]]), self._cost(task, k)) for task in tasks]
-                points.append(_point(name, k, rewards, single=single, spent=spent, difficulty=difficulty))
+        single = {task: fmean([sample.reward for sample in self.samples[task]]) for task in tasks}
+        earned = [(name, k, {task: way(task, k) for task in tasks}) for name, way in strategies.items() for k in counts]
         for made in self.estimated:
             known = {task: made.rewards[task] for task in tasks if task in made.rewards}
-            for k in made.counts if known else ():
-                rewards = {task: by_count[k] for task, by_count in known.items()}
-                spent = [(k * _average([s.tokens for s in self.samples[task]]), self._cost(task, k)) for task in known]
-                points.append(_point(made.name, k, rewards, single=single, spent=spent, difficulty=difficulty))
+            earned += [(made.name, k, {task: by[k] for task, by in known.items()}) for k in made.counts if known]
+        points = []
+        for name, k, rewards in earned:
+            spent = [self._spent(task, k) for task in rewards]
+            points.append(_point(name, k, rewards, single=single, spent=spent, difficulty=difficulty))
         chains = {task: self.chains[task] for task in tasks if task in self.chains}
         first = {task: chain[0].reward for task, chain in chains.items()}
         for k in range(1, max(map(len, chains.values()), default=0) + 1):
@@ -104,12 +101,10 @@ class _Curves:
     def _by(self, name: str) -> Callable[[str, int], float]:
         return lambda task, k: expected_best(self.samples[task], k, lambda sample: sample.choices[name])
 
-    def _cost(self, task: str, k: int) -> float:
-        return k * _average([sample.cost for sample in self.samples[task]])
-
-
-def _average(values: Sequence[float]) -> float:
-    return fsum(values) / len(values)
+    def _spent(self, task: str, k: int) -> tuple[float, float]:
+        """Mean tokens and cost of k samples."""
+        samples = self.samples[task]
+        return k * fmean([one.tokens for one in samples]), k * fmean([one.cost for one in samples])
 
 
 def _point(
@@ -126,8 +121,8 @@ def _point(
         k=k,
         reward=estimate([[reward] for reward in rewards.values()]),
         over_one=mean([[reward - single[task]] for task, reward in rewards.items()]),
-        tokens=_average([tokens for tokens, _ in spent]),
-        cost=_average([cost for _, cost in spent]),
+        tokens=fmean([tokens for tokens, _ in spent]),
+        cost=fmean([cost for _, cost in spent]),
         difficulty=difficulty,
     )
 
@@ -376,7 +371,7 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
             first_failure=next((error for one in curves.estimated for error in one.errors), ""),
         )
         if out is not None:
-            (Path(folder) / RESULT_FILE).write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
+            (Path(folder) / RESULT_FILE).write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")
     return report
 
 
@@ -417,8 +412,8 @@ class EstimatedRewards:
     async def _of_task(self, group: Group) -> dict[int, float]:
         single = [one.main_trajectory for one in group.rollouts]
         rewards = [one.score.reward for one in single if one is not None and one.score is not None]
-        found = {1: fsum(rewards) / len(rewards)}
+        found = {1: fmean(rewards)}
         for k in self.counts[1:]:
             values = [(await estimate_group(one, self.estimator, self.check)).value for one in disjoint_sets(group, k)]
-            found[k] = fsum(values) / len(values)
+            found[k] = fmean(values)
         return found

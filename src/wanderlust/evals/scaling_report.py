@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.evals.statistics import Estimate
@@ -51,10 +50,6 @@ class ScalingReport:
     """By estimator, the tasks that are left out of its curve alone, because an estimate failed."""
     first_failure: str = ""
     """Of the estimates."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON data."""
-        return asdict(self)
 
     def curve(self, strategy: str, difficulty: str = "") -> list[ScalingPoint]:
         """The points of one curve, by k."""

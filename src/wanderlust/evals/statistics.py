@@ -114,7 +114,7 @@ def paired_differences(ours: Mapping[str, Sequence[float]], theirs: Mapping[str,
     common = sorted(task for task in ours.keys() & theirs.keys() if ours[task] and theirs[task])
     if not common:
         raise ValueError("the two runs have no scored task in common")
-    return [_average(ours[task]) - _average(theirs[task]) for task in common]
+    return [fmean(ours[task]) - fmean(theirs[task]) for task in common]
 
 
 def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Estimate:
@@ -129,7 +129,7 @@ def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, 
     the value, and ends at the largest distance of two rewards. One task has no interval.
     """
     differences = paired_differences(ours, theirs)
-    value, number = _average(differences), len(differences)
+    value, number = fmean(differences), len(differences)
     if number < 2:
         return Estimate(value=value, low=None, high=None, count=number, clusters=number)
     common = ours.keys() & theirs.keys()
@@ -148,7 +148,7 @@ def mean_rise(before: Sequence[float], after: Sequence[float]) -> Estimate:
 
     Welch's interval: "The generalization of Student's problem", Biometrika 34 (1947).
     """
-    value, count = _average(after) - _average(before), len(before) + len(after)
+    value, count = fmean(after) - fmean(before), len(before) + len(after)
     errors = [_mean_variance(values) for values in (before, after)]
     if min(len(before), len(after)) < 2 or not sum(errors):
         return Estimate(value=value, low=None, high=None, count=count, clusters=count)
@@ -224,14 +224,10 @@ def _observe(clusters: Iterable[Sequence[float]]) -> _Observed:
     return _Observed(groups if number > 1 else [[value] for value in groups[0]], value, count, number)
 
 
-def _average(values: Sequence[float]) -> float:
-    return fsum(values) / len(values)
-
-
 def _mean_variance(values: Sequence[float]) -> float:
     """Squared standard error of the mean; 0 for one value."""
-    mean_value = _average(values)
-    return fsum((value - mean_value) ** 2 for value in values) / max(len(values) - 1, 1) / len(values)
+    average = fmean(values)
+    return fsum((value - average) ** 2 for value in values) / max(len(values) - 1, 1) / len(values)
 
 
 def difference_over_seeds(

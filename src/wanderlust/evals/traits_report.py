@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.evals.statistics import Estimate
@@ -87,10 +86,6 @@ class TraitsReport:
     """The same less the accuracy of a sample, paired by task."""
     confidence: ConfidenceReport
 
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON data."""
-        return asdict(self)
-
     def table(self) -> Table:
         """For the terminal."""
         title = f"Traits of reasoning: {self.samples} samples of {self.tasks} tasks"
@@ -136,7 +131,7 @@ class TraitsReport:
 
     def save(self, folder: Path) -> None:
         """Write the figures and their picture into the folder of the evaluation."""
-        (folder / TRAITS_FILE).write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
+        (folder / TRAITS_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
         self.draw(folder / TRAITS_PICTURE_FILE)
 
     def draw(self, path: Path) -> None:

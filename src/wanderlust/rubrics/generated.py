@@ -144,8 +144,8 @@ def criteria_bounds(writer: Policy) -> tuple[int, int]:
 def rubric_client(writer: Policy, options: JudgeOptions, *, bounds: tuple[int, int]) -> JudgeClient:
     """Ask the writer for rubrics, each once; a checkpoint or `TokenPolicy` is held to as many criteria as `bounds`."""
     plain = RUBRIC_FORMAT if options.schema else None
-    return JudgeClient.of(
-        writer,
+    return JudgeClient(
+        policy=writer,
         name="rubric",
         what="rubric",
         attempts=options.attempts,

@@ -140,8 +140,8 @@ class Judge:
             raise UsageError(f"{name!r} reads its verdict from words, so there is no JSON schema to send")
         score = {"type": "number", "minimum": low, "maximum": high}
         verdict = object_format("verdict", {"reason": {"type": "string"}, "score": score})
-        self._client = JudgeClient.of(
-            policy,
+        self._client = JudgeClient(
+            policy=policy,
             name=name,
             model=model,
             cache=cache,
@@ -345,8 +345,8 @@ class GroupJudge:
         if self.votes < 1:
             raise UsageError(f"{self.name!r} needs at least one vote")
         form = object_format("verdict", self.judge_prompt.properties)
-        self._client = JudgeClient.of(
-            self.policy,
+        self._client = JudgeClient(
+            policy=self.policy,
             name=self.name,
             model=self.model,
             cache=self.cache,

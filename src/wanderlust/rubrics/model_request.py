@@ -12,7 +12,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, TypeGuard, TypeVar
@@ -144,13 +144,13 @@ class ParsedAnswer(Generic[T]):
     """Under the names in REQUEST_USAGE_KEYS."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class JudgeClient:
     """Ask one model for verdicts.
 
     The same model, sampling settings, messages, format and number are asked once: equal concurrent requests wait for
     the answer, and it is cached. Draws are keyed by that. JSON may stand at the end of prose where it is the only JSON
-    there, and the model was shown no such JSON.
+    there, and the model was shown no such JSON. UsageError for a given cache and a model without a name.
     """
 
     policy: Policy
@@ -160,67 +160,28 @@ class JudgeClient:
     form: str = JSON_FORM
     """What the answer consists of. JSON is also read out of prose."""
     model: str = ""
-    cache: JudgeResponseCache
+    """Its name in the cache; by default the policy's own."""
+    cache: JudgeResponseCache | None = None
+    """By default one in memory."""
     attempts: int = 3
     timeout: float = 600.0
     """Wall-clock seconds of one answer."""
     response_format: Mapping[str, Any] | None = None
-    """Sent with each request; only for a policy that supports formats."""
-    wanted_format: Mapping[str, Any] | None = None
-    """Sent to policies that support formats."""
-    settings: str = ""
-    """The policy's sampling settings, part of the cache's key."""
+    """Sent with each request to a policy that supports formats."""
     failure: type[Failure] = RubricFailure
     """What is raised where the model fails."""
-    _locks: WeakValueDictionary[bytes, asyncio.Lock]
+    _responses: JudgeResponseCache = field(init=False)
+    _locks: WeakValueDictionary[bytes, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
 
-    @classmethod
-    def of(
-        cls,
-        policy: Policy,
-        *,
-        name: str,
-        what: str = "verdict",
-        model: str = "",
-        cache: JudgeResponseCache | None = None,
-        attempts: int = 3,
-        timeout: float = 600.0,
-        form: str = JSON_FORM,
-        response_format: Mapping[str, Any] | None = None,
-    ) -> JudgeClient:
-        """Make a client; `model` defaults to the policy's own. UsageError for a given cache and a model without a name.
-
-        `response_format` is ignored where the policy does not support formats.
-        """
-        model_name = model or str(getattr(policy, "model", ""))
-        if cache is not None and not model_name:
-            raise UsageError(f"the cache of {name!r} needs the model's name as its key: pass model=")
-        return cls(
-            policy=policy,
-            name=name,
-            what=what,
-            form=form,
-            settings=repr((getattr(policy, "sampling", None), getattr(policy, "seed", None))),
-            model=model_name,
-            cache=JudgeResponseCache() if cache is None else cache,
-            attempts=attempts,
-            timeout=timeout,
-            wanted_format=response_format,
-            response_format=response_format if _takes_format(policy, response_format) else None,
-            _locks=WeakValueDictionary(),
-        )
+    def __post_init__(self) -> None:
+        self.model = self.model or str(getattr(self.policy, "model", ""))
+        if self.cache is not None and not self.model:
+            raise UsageError(f"the cache of {self.name!r} needs the model's name as its key: pass model=")
+        self._responses = JudgeResponseCache() if self.cache is None else self.cache
 
     def asking(self, policy: Policy) -> JudgeClient:
         """The same client of another policy, with a cache of its own in memory."""
-        return JudgeClient.of(
-            policy,
-            name=self.name,
-            what=self.what,
-            attempts=self.attempts,
-            timeout=self.timeout,
-            form=self.form,
-            response_format=self.wanted_format,
-        )
+        return replace(self, policy=policy, model="", cache=None)
 
     async def ask(
         self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, number: int = 0
@@ -230,10 +191,12 @@ class JudgeClient:
         Raises NoVerdict after `attempts` others (JudgeRefusal where it declined to the last), or what `failure` says.
         """
         talk = [(m.role, m.content) for m in messages]
-        request = repr((self.model, number, talk, self.settings, self.response_format))
+        settings = repr((getattr(self.policy, "sampling", None), getattr(self.policy, "seed", None)))
+        sent = self.response_format if _takes_format(self.policy, self.response_format) else None
+        request = repr((self.model, number, talk, settings, sent))
         key = sha256(request.encode("utf-8", "surrogatepass")).digest()
         async with self._locks.setdefault(key, asyncio.Lock()):
-            cached = self.cache.get(key)
+            cached = self._responses.get(key)
             if cached is not None and not isinstance(value := self._read(cached.answer, messages, parse), ParseError):
                 return ParsedAnswer(value=value, answer=cached.answer, usage={"cached": 1})
             session = f"{self.name}/{key.hex()}/0"
@@ -261,7 +224,7 @@ class JudgeClient:
             answer = done.message.content
             value = self._read(answer, messages, parse)
             if not isinstance(value, ParseError):
-                self.cache.put(key, JudgeResponse(answer=answer, usage=done.usage), model=self.model)
+                self._responses.put(key, JudgeResponse(answer=answer, usage=done.usage), model=self.model)
                 return ParsedAnswer(value=value, answer=answer, usage=spent)
             reason, refused = value.reason, done.finish == "refusal" or bool(_REFUSAL.match(answer))
             again = user(f"That is no {self.what}: {reason}. Answer again, with {self.form} and nothing else.")

@@ -14,6 +14,7 @@ import msgspec
 from wanderlust.errors import UsageError, one_line
 from wanderlust.openai_types import Image, arguments_object, declare_tool, join_parts, parse_request
 from wanderlust.serving.dialect import (
+    Events,
     JsonObject,
     SeatRequest,
     count_turn_tokens,
@@ -25,7 +26,6 @@ from wanderlust.serving.dialect import (
     schema_format,
     unsent_text,
 )
-from wanderlust.serving.http import error_data
 from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, system
 
 _UNHONOURED: Mapping[str, tuple[Any, ...]] = {"mcp_servers": ([],), "container": ()}
@@ -296,11 +296,11 @@ def render_usage(turn: Turn) -> JsonObject:
     return usage | {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
 
 
-class MessageEvents:
+class MessageEvents(Events):
     """The events of a streamed message."""
 
+    style = "anthropic"
     keep_alive = encode_data({"type": "ping"}, "ping")
-    ending = b""
 
     def __init__(self, dialect: MessagesDialect, id: str, request: SeatRequest):
         self._dialect, self._id, self._request = dialect, id, request
@@ -352,14 +352,6 @@ class MessageEvents:
             arguments = _encode_arguments(block["input"])
             yield _block_delta(index, {"type": "input_json_delta", "partial_json": arguments})
         yield {"type": "content_block_stop", "index": index}
-
-    def failure(self, status: int, message: str, code: str) -> Iterator[JsonObject]:
-        """As `Events`."""
-        yield error_data(status, message, code=code, style="anthropic")
-
-    def encode(self, event: Mapping[str, Any]) -> bytes:
-        """As `Events`."""
-        return encode_data(event, event["type"])
 
 
 def _block_start(index: int, block: Mapping[str, Any]) -> JsonObject:

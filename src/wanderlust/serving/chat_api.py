@@ -13,11 +13,10 @@ import msgspec
 
 from wanderlust.openai_types import call_to_wire, message_from_wire, parse_request, tool_from_wire
 from wanderlust.serving.dialect import (
-    KEEP_ALIVE_COMMENT,
+    Events,
     JsonObject,
     SeatRequest,
     count_turn_tokens,
-    encode_data,
     finish_of,
     read_limit,
     read_stops,
@@ -25,7 +24,6 @@ from wanderlust.serving.dialect import (
     requested_format,
     unsent_text,
 )
-from wanderlust.serving.http import error_data
 from wanderlust.types import AnswerOptions, TokenLogprob, Turn
 
 _FINISHES = frozenset({"stop", "length", "tool_calls"})
@@ -38,11 +36,10 @@ UNHONOURED_OPTIONS: Mapping[str, tuple[Any, ...]] = {
 """Options of OpenAI's APIs that a program relies on and no seat honours, and their values that change nothing."""
 
 
-class _Request(msgspec.Struct):
-    messages: list[dict[str, Any]]
+class RequestFields(msgspec.Struct):
+    """What requests of both of OpenAI's APIs have."""
+
     model: str = ""
-    tools: list[dict[str, Any]] | None = None
-    response_format: dict[str, Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
     stop: str | list[str] | None = None
     max_tokens: int | None = None
@@ -53,6 +50,12 @@ class _Request(msgspec.Struct):
     top_logprobs: int | None = None
     n: int | None = None
     stream: bool | None = None
+
+
+class _Request(RequestFields, kw_only=True):
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    response_format: dict[str, Any] | None = None
 
 
 def read_tool_choice(choice: str | Mapping[str, Any] | None) -> JsonObject:
@@ -163,10 +166,9 @@ def render_usage(turns: Sequence[Turn]) -> JsonObject:
     return usage
 
 
-class ChatChunks:
+class ChatChunks(Events):
     """The chunks of a streamed chat completion; with `include_usage` the last one has the usage and no choices."""
 
-    keep_alive = KEEP_ALIVE_COMMENT
     ending = b"data: [DONE]\n\n"
 
     def __init__(self, id: str, request: SeatRequest):
@@ -197,14 +199,6 @@ class ChatChunks:
             yield self._chunk(index, {}, finish_reason=choice["finish_reason"])
         if self._usage:
             yield self._shared | {"choices": [], "usage": render_usage(turns)}
-
-    def failure(self, status: int, message: str, code: str) -> Iterator[JsonObject]:
-        """As `Events`."""
-        yield error_data(status, message, code=code)
-
-    def encode(self, event: Mapping[str, Any]) -> bytes:
-        """As `Events`."""
-        return encode_data(event)
 
     def _chunk(self, index: int, delta: Mapping[str, Any], **more: Any) -> JsonObject:
         choice = {"index": index, "delta": delta, "finish_reason": None, **more}

@@ -77,12 +77,48 @@ class SeatRequest:
 _NO_OPTIONS = AnswerOptions()
 
 
+Style = Literal["openai", "anthropic", "google"]
+"""Whose forms of errors and lists an answer has."""
+
+
+_ERROR_NAMES: Mapping[int, tuple[str, str]] = {
+    400: ("invalid_request_error", "INVALID_ARGUMENT"),
+    401: ("authentication_error", "UNAUTHENTICATED"),
+    403: ("permission_error", "PERMISSION_DENIED"),
+    404: ("not_found_error", "NOT_FOUND"),
+    413: ("request_too_large", "INVALID_ARGUMENT"),
+    429: ("rate_limit_error", "RESOURCE_EXHAUSTED"),
+}
+"""Anthropic's and Google's names of HTTP's errors."""
+
+
+def error_data(status: int, message: str, *, code: str, style: Style = "openai") -> JsonObject:
+    """An error as JSON data, in the form of that API; `code` is OpenAI's alone."""
+    anthropic, google = _ERROR_NAMES.get(status, ("api_error", "INTERNAL"))
+    if style == "anthropic":
+        return {"type": "error", "error": {"type": anthropic, "message": message}}
+    if style == "google":
+        return {"error": {"code": status, "message": message, "status": google}}
+    return {"error": {"message": message, "type": code, "param": None, "code": code}}
+
+
+def encode_data(event: Mapping[str, Any], name: str = "") -> bytes:
+    """Encode a server-sent event, with its name where it has one."""
+    head = b"event: %s\n" % name.encode() if name else b""
+    return head + b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+KEEP_ALIVE_COMMENT = b": the policy is at work\n\n"
+
+
 class Events(Protocol):
     """Renders one answer as the events of a stream."""
 
-    keep_alive: bytes
+    style: Style = "openai"
+    """The form of an error."""
+    keep_alive: bytes = KEEP_ALIVE_COMMENT
     """Tells a waiting client that the connection lives."""
-    ending: bytes
+    ending: bytes = b""
     """Comes after the last event."""
 
     def opening(self) -> Iterator[JsonObject]:
@@ -99,11 +135,11 @@ class Events(Protocol):
 
     def failure(self, status: int, message: str, code: str) -> Iterator[JsonObject]:
         """Yield the event of an error, the last one."""
-        ...
+        yield error_data(status, message, code=code, style=self.style)
 
     def encode(self, event: Mapping[str, Any]) -> bytes:
-        """Encode an event as a server-sent one."""
-        ...
+        """Encode an event as a server-sent one, with its type as its name where it has one."""
+        return encode_data(event, event.get("type", ""))
 
 
 class Dialect(Protocol):
@@ -123,19 +159,6 @@ class Dialect(Protocol):
     def events(self, id: str, request: SeatRequest) -> Events:
         """Begin to render the answer as a stream."""
         ...
-
-
-Style = Literal["openai", "anthropic", "google"]
-"""Whose forms of errors and lists an answer has."""
-
-
-def encode_data(event: Mapping[str, Any], name: str = "") -> bytes:
-    """Encode a server-sent event, with its name where it has one."""
-    head = b"event: %s\n" % name.encode() if name else b""
-    return head + b"data: " + msgspec.json.encode(event) + b"\n\n"
-
-
-KEEP_ALIVE_COMMENT = b": the policy is at work\n\n"
 
 
 def unsent_text(whole: str, sent: str) -> str:

@@ -17,11 +17,10 @@ from wanderlust.errors import UsageError, one_line
 from wanderlust.openai_types import Image, arguments_object, declare_tool, join_parts, parse_request
 from wanderlust.policies.tool_formats.tagged_json import call_id
 from wanderlust.serving.dialect import (
-    KEEP_ALIVE_COMMENT,
+    Events,
     JsonObject,
     SeatRequest,
     count_turn_tokens,
-    encode_data,
     finish_of,
     read_limit,
     read_stops,
@@ -29,7 +28,6 @@ from wanderlust.serving.dialect import (
     schema_format,
     unsent_text,
 )
-from wanderlust.serving.http import error_data
 from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, system
 
 _UNHONOURED: Mapping[str, tuple[Any, ...]] = {"cachedContent": ("",)}
@@ -368,11 +366,10 @@ def _answer(id: str, request: SeatRequest, candidates: Sequence[Mapping[str, Any
     return {"candidates": [*candidates], "modelVersion": request.model, "responseId": id}
 
 
-class GenerateEvents:
+class GenerateEvents(Events):
     """The answers of a streamed `generateContent`."""
 
-    keep_alive = KEEP_ALIVE_COMMENT
-    ending = b""
+    style = "google"
 
     def __init__(self, id: str, request: SeatRequest):
         self._id, self._request = id, request
@@ -392,11 +389,3 @@ class GenerateEvents:
         """As `Events`."""
         candidates = [render_candidate(turn, index, sent=self._sent[index]) for index, turn in enumerate(turns)]
         yield _answer(self._id, self._request, candidates) | {"usageMetadata": render_usage(turns)}
-
-    def failure(self, status: int, message: str, code: str) -> Iterator[JsonObject]:
-        """As `Events`."""
-        yield error_data(status, message, code=code, style="google")
-
-    def encode(self, event: Mapping[str, Any]) -> bytes:
-        """As `Events`."""
-        return encode_data(event)

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from wanderlust.errors import UsageError
-from wanderlust.serving.dialect import Style
+from wanderlust.serving.dialect import Style, error_data
 
 MAX_REQUEST_BYTES = 16 * 2**20
 """Longest body of a request that is read."""
@@ -248,33 +248,6 @@ class ResponseStream:
     write: Callable[[Send], Coroutine[Any, Any, None]]
     cancel: Callable[[], object] = bool
     """To be called in the end: drops what is under way where the client has gone."""
-
-
-_ANTHROPIC_ERRORS: Mapping[int, str] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-}
-_GOOGLE_ERRORS: Mapping[int, str] = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    413: "INVALID_ARGUMENT",
-    429: "RESOURCE_EXHAUSTED",
-}
-
-
-def error_data(status: int, message: str, *, code: str, style: Style = "openai") -> dict[str, Any]:
-    """An error as JSON data, in the form of that API; `code` is OpenAI's alone."""
-    if style == "anthropic":
-        return {"type": "error", "error": {"type": _ANTHROPIC_ERRORS.get(status, "api_error"), "message": message}}
-    if style == "google":
-        return {"error": {"code": status, "message": message, "status": _GOOGLE_ERRORS.get(status, "INTERNAL")}}
-    return {"error": {"message": message, "type": code, "param": None, "code": code}}
 
 
 def error_response(

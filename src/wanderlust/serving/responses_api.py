@@ -14,13 +14,12 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.openai_types import MessageContent, declare_tool, parse_request, parse_role, read_content
-from wanderlust.serving.chat_api import UNHONOURED_OPTIONS, first_limit, read_tool_choice, render_logprob
+from wanderlust.serving.chat_api import UNHONOURED_OPTIONS, RequestFields, first_limit, read_tool_choice, render_logprob
 from wanderlust.serving.dialect import (
-    KEEP_ALIVE_COMMENT,
+    Events,
     JsonObject,
     SeatRequest,
     count_turn_tokens,
-    encode_data,
     finish_of,
     read_stops,
     refuse_options,
@@ -77,24 +76,13 @@ class _Text(msgspec.Struct):
     format: dict[str, Any] | None = None
 
 
-class _Request(msgspec.Struct):
+class _Request(RequestFields):
     input: str | list[dict[str, Any]] = msgspec.field(default_factory=list)
     instructions: str | None = None
-    model: str = ""
     tools: list[_Tool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
     previous_response_id: str | None = None
     text: _Text | None = None
     include: list[str] | None = None
-    stop: str | list[str] | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    max_output_tokens: int | None = None
-    parallel_tool_calls: bool | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    n: int | None = None
-    stream: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,11 +257,8 @@ def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, An
     }
 
 
-class ResponseEvents:
+class ResponseEvents(Events):
     """The events of a streamed response, numbered from 0."""
-
-    keep_alive = KEEP_ALIVE_COMMENT
-    ending = b""
 
     def __init__(self, dialect: ResponsesDialect, id: str, request: SeatRequest):
         self._dialect, self._id, self._request = dialect, id, request
@@ -323,10 +308,6 @@ class ResponseEvents:
         """As `Events`."""
         error = {"message": message, "type": code, "param": None, "code": code}
         yield self._event("error", code=code, message=message, param=None, error=error)
-
-    def encode(self, event: Mapping[str, Any]) -> bytes:
-        """As `Events`."""
-        return encode_data(event, event["type"])
 
     def _item_opening(self, item: Mapping[str, Any], index: int) -> Iterator[JsonObject]:
         started: JsonObject = {"content": []} if item["type"] == "message" else {"arguments": ""}

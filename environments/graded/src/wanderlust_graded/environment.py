@@ -191,8 +191,8 @@ class _Graders:
         low, high = source.get("range") or (0.0, 1.0)
         if self.models is None:
             raise UsageError(f"{where} asks the model {model!r}: say which policy stands for it (judge=...)")
-        client = JudgeClient.of(
-            self.models(model),
+        client = JudgeClient(
+            policy=self.models(model),
             name=where,
             model=model,
             form="a JSON object with the number `result`",

@@ -98,15 +98,15 @@ class PolicyWriter:
 
     def __init__(self, policy: Policy, inbox: InboxFile, *, name: str, schema: bool = False, timeout: float = 600.0):
         self.name, self._inbox = name, inbox
-        self._proposals = JudgeClient.of(
-            policy,
+        self._proposals = JudgeClient(
+            policy=policy,
             name="questions",
             what="list of questions",
             timeout=timeout,
             response_format=_PROPOSALS_FORMAT if schema else None,
         )
-        self._answers = JudgeClient.of(
-            policy,
+        self._answers = JudgeClient(
+            policy=policy,
             name="answers",
             what="answer",
             timeout=timeout,

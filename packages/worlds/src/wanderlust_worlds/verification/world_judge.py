@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Self
@@ -83,15 +83,15 @@ class WorldJudge:
 
     def client(self) -> JudgeClient:
         """Asks it: each question once. JSON that prose leads to is no answer, and who fails raises PolicyFailure."""
-        asks = JudgeClient.of(
-            self.policy,
+        return JudgeClient(
+            policy=self.policy,
             name=self.name,
             what="answer",
             form="the JSON object",
             attempts=self.attempts,
             timeout=self.timeout,
+            failure=PolicyFailure,
         )
-        return replace(asks, failure=PolicyFailure)
 
 
 def resolve_world_judge(judge: Policy | WorldJudge | str | None, model: str | None = None) -> WorldJudge | None:
