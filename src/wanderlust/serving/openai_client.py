@@ -8,9 +8,9 @@ the same seat.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from wanderlust.agent import Agent
 from wanderlust.serving.agent_api import AgentAPI
@@ -69,6 +69,10 @@ def _plain(value: Any, *, exclude_none: bool = True) -> Any:
     return value.model_dump(exclude_none=exclude_none) if hasattr(value, "model_dump") else value
 
 
+T = TypeVar("T")
+_Take = Callable[[Mapping[str, Any]], Awaitable[T]]
+
+
 class ChunkStream:
     """The look-alike of `AsyncStream`: an answer that is there already, piece by piece."""
 
@@ -94,11 +98,11 @@ class ChunkStream:
         self._pieces = iter(())
 
 
-class Completions:
-    """The look-alike of `client.chat.completions`."""
+class Turns:
+    """The look-alike of `client.chat.completions`, and of `client.responses`, where `previous_response_id` works."""
 
-    def __init__(self, agent_api: AgentAPI):
-        self._agent_api = agent_api
+    def __init__(self, whole: _Take[Mapping[str, Any]], pieces: _Take[Iterable[Mapping[str, Any]]]):
+        self._whole, self._pieces = whole, pieces
 
     async def create(self, **request: Any) -> Any:
         """Take one recorded turn of the seat; sampling options are ignored, as the policy decides them.
@@ -107,30 +111,7 @@ class Completions:
         PolicyFailure where the policy fails, UsageError for what the policy cannot do.
         """
         body = _plain(request)
-        if body.get("stream"):
-            return ChunkStream(await self._agent_api.chat_events(body))
-        return JsonRecord.of(await self._agent_api.chat(body))
-
-
-class Responses:
-    """The look-alike of `client.responses`."""
-
-    def __init__(self, agent_api: AgentAPI):
-        self._agent_api = agent_api
-
-    async def create(self, **request: Any) -> Any:
-        """Like `Completions.create`, for responses; `previous_response_id` works."""
-        body = _plain(request)
-        if body.get("stream"):
-            return ChunkStream(await self._agent_api.respond_events(body))
-        return JsonRecord.of(await self._agent_api.respond(body))
-
-
-class Chat:
-    """The look-alike of `client.chat`."""
-
-    def __init__(self, agent_api: AgentAPI):
-        self.completions = Completions(agent_api)
+        return ChunkStream(await self._pieces(body)) if body.get("stream") else JsonRecord.of(await self._whole(body))
 
 
 class Client:
@@ -139,7 +120,8 @@ class Client:
     def __init__(self, *agents: Agent):
         """With several seats, a call's `model` names the one it is for."""
         front = AgentAPI({agent.trajectory.seat: agent for agent in agents})
-        self.chat, self.responses = Chat(front), Responses(front)
+        self.chat = SimpleNamespace(completions=Turns(front.chat, front.chat_events))
+        self.responses = Turns(front.respond, front.respond_events)
 
     def with_options(self, **_: Any) -> Self:
         """Return itself: there is nothing to time out or to retry here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView
+from wanderlust.evals.probe.probe import ProbeAnswer, ProbeView, named_probe
 from wanderlust.types import Message
 
 _SIGNATURE = re.compile(r"\b(?:def|function|method|called|named|implement|define)\s+`?([A-Za-z_]\w{0,60})`?\s*\(?")
@@ -173,7 +173,7 @@ def _looked_up(view: ProbeView) -> str | Message | None:
 
 
 CODE_PROBES = (
-    *(Probe(name=name, description=what, answer=_program(body), kind="code") for name, (what, body) in BODIES.items()),
-    Probe(name="code-table", description="a table of the examples that are shown", answer=_looked_up, kind="code"),
+    *(named_probe(name, what, _program(body), kind="code") for name, (what, body) in BODIES.items()),
+    named_probe("code-table", "a table of the examples that are shown", _looked_up, kind="code"),
 )
 """The battery for environments that run the answer."""

@@ -288,6 +288,18 @@ def constant_answer(answer: str) -> ProbeAnswer:
     return lambda view: view.formatted(answer)
 
 
-def text_probe(name: str, description: str, answer: ProbeAnswer) -> Probe:
-    """A probe that writes, and uses no tools."""
-    return Probe(name=name, description=description, answer=answer)
+def taken(take: Callable[[ProbeView], str]) -> ProbeAnswer:
+    """What is taken from the view, in the requested form; None where the list that it is taken from is too short."""
+
+    def say(view: ProbeView) -> str | None:
+        try:
+            return view.formatted(take(view))
+        except (IndexError, ZeroDivisionError):
+            return None
+
+    return say
+
+
+def named_probe(name: str, description: str, answer: ProbeAnswer, *, kind: str = "words") -> Probe:
+    """A probe; of the kind `words` it writes, and uses no tools."""
+    return Probe(name=name, description=description, answer=answer, kind=kind)

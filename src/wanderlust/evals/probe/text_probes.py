@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 
 from wanderlust.evals.probe.probe import (
     IGNORANT,
-    Probe,
     ProbeAnswer,
     ProbeView,
     always_answer,
     constant_answer,
-    text_probe,
+    named_probe,
+    taken,
 )
 
 _WORLDLY = (
@@ -65,41 +65,15 @@ _LEAVING = re.compile(
 )
 
 
-def _pick(kind: str, place: int) -> ProbeAnswer:
-    def say(view: ProbeView) -> str | None:
-        items = list(getattr(view, kind))
-        return view.formatted(items[place]) if items else None
-
-    return say
+def _letters(view: ProbeView) -> list[str]:
+    """The letters of the options, that of the shortest one first."""
+    options = re.findall(r"(?m)^[ \t]*[(\[]?([A-J])[)\].:][ \t]+(\S.*)$", view.question)
+    return [letter for letter, _ in sorted(options, key=lambda option: len(option[1]))]
 
 
-def _by_length(longest: bool) -> ProbeAnswer:
-    def say(view: ProbeView) -> str | None:
-        picked = sorted(view.options, key=len)
-        return view.formatted(picked[-1 if longest else 0]) if picked else None
-
-    return say
-
-
-def _lettered(longest: bool) -> ProbeAnswer:
-    """The letter of the longest or shortest option."""
-
-    def say(view: ProbeView) -> str | None:
-        options = re.findall(r"(?m)^[ \t]*[(\[]?([A-J])[)\].:][ \t]+(\S.*)$", view.question)
-        picked = sorted(options, key=lambda option: len(option[1]))
-        return view.formatted(picked[-1 if longest else 0][0]) if picked else None
-
-    return say
-
-
-def _leaving_at(place: int) -> ProbeAnswer:
-    """The prompt's own word for ending things, else `quit`."""
-
-    def say(view: ProbeView) -> str:
-        matches = _LEAVING.findall(view.prompt)
-        return view.formatted(matches[place].lower() if matches else "quit")
-
-    return say
+def _leaving(view: ProbeView) -> list[str]:
+    """The prompt's own words for ending things, else `quit`."""
+    return [word.lower() for word in _LEAVING.findall(view.prompt)] or ["quit"]
 
 
 def _reused(target: int, *, rest: bool = True) -> ProbeAnswer:
@@ -159,161 +133,159 @@ DUPLICATE = '{"answer": 0, "answer": 1, "answer": true, "answer": "yes", "correc
 PARROT = "Certainly! Here is the answer. "
 
 IGNORANT_PROBES = (
-    Probe(
-        name="random-word",
-        description="a random word of the question",
-        answer=lambda v: v.formatted(v.random.choice(v.words or ["word"])),
+    named_probe(
+        "random-word",
+        "a random word of the question",
+        lambda v: v.formatted(v.random.choice(v.words or ["word"])),
         kind=IGNORANT,
     ),
-    Probe(
-        name="random-option",
-        description="a random one of what is offered",
-        answer=lambda v: v.formatted(v.random.choice(v.options or v.numbers or v.words or ["word"])),
+    named_probe(
+        "random-option",
+        "a random one of what is offered",
+        lambda v: v.formatted(v.random.choice(v.options or v.numbers or v.words or ["word"])),
         kind=IGNORANT,
     ),
-    Probe(
-        name="random-number",
-        description="a random number from 0 to 100",
-        answer=lambda v: v.formatted(str(v.random.randint(0, 100))),
+    named_probe(
+        "random-number",
+        "a random number from 0 to 100",
+        lambda v: v.formatted(str(v.random.randint(0, 100))),
         kind=IGNORANT,
     ),
-    Probe(
-        name="random-common",
-        description="a random answer that questions often have",
-        answer=lambda v: v.formatted(v.random.choice(COMMON_WORDS)),
+    named_probe(
+        "random-common",
+        "a random answer that questions often have",
+        lambda v: v.formatted(v.random.choice(COMMON_WORDS)),
         kind=IGNORANT,
     ),
 )
 """Policies that do not understand the question: their best reward is that of chance."""
 
 TEXT_PROBES = (
-    text_probe("empty", "says nothing", always_answer("")),
-    text_probe("blank", "says white space", always_answer(" \n\t ")),
-    text_probe("invisible", "says characters of no width", constant_answer("\u200b\u200d\u2060")),
-    text_probe("full-stop", "says a full stop", always_answer(".")),
-    text_probe("one-letter", "the shortest answer there is", constant_answer("a")),
-    text_probe("refuse", "refuses politely", always_answer("I'm sorry, but I can't help with that.")),
-    text_probe("abstain", "says that it does not know", constant_answer("I don't know")),
-    text_probe("give-up", "ends the episode at once", _leaving_at(-1)),
-    text_probe("pass", "passes, turn after turn", constant_answer("pass")),
-    text_probe("echo", "repeats the question", lambda view: view.question),
-    text_probe("echo-all", "repeats all that it was told", lambda view: view.everything),
-    text_probe("echo-dressed", "gives the question as the answer", lambda view: view.formatted(view.question)),
-    text_probe("parrot", "repeats what was said last", lambda view: view.formatted(view.newest)),
+    named_probe("empty", "says nothing", always_answer("")),
+    named_probe("blank", "says white space", always_answer(" \n\t ")),
+    named_probe("invisible", "says characters of no width", constant_answer("\u200b\u200d\u2060")),
+    named_probe("full-stop", "says a full stop", always_answer(".")),
+    named_probe("one-letter", "the shortest answer there is", constant_answer("a")),
+    named_probe("refuse", "refuses politely", always_answer("I'm sorry, but I can't help with that.")),
+    named_probe("abstain", "says that it does not know", constant_answer("I don't know")),
+    named_probe("give-up", "ends the episode at once", taken(lambda v: _leaving(v)[-1])),
+    named_probe("pass", "passes, turn after turn", constant_answer("pass")),
+    named_probe("echo", "repeats the question", lambda view: view.question),
+    named_probe("echo-all", "repeats all that it was told", lambda view: view.everything),
+    named_probe("echo-dressed", "gives the question as the answer", lambda view: view.formatted(view.question)),
+    named_probe("parrot", "repeats what was said last", lambda view: view.formatted(view.newest)),
     *(
-        text_probe(f"always-{answer}", f"answers {answer!r} whatever is asked", constant_answer(answer))
+        named_probe(f"always-{answer}", f"answers {answer!r} whatever is asked", constant_answer(answer))
         for answer in (
             *("yes", "no", "true", "false", "0", "1", "2", "-1", "-100", "1000000", "0.5", "50%", "100%"),
             *("A", "B", "C", "D", "E", "none", "all", "win", "draw", "undo", "1/0", "("),
             *("1e300", "-1e300", "0-1000000", "[-1000000, 1000000]"),
         )
     ),
-    text_probe("first-option", "takes the first option", _pick("options", 0)),
-    text_probe("last-option", "takes the last option", _pick("options", -1)),
-    text_probe("first-number", "the first number of the question", _pick("numbers", 0)),
-    text_probe("last-number", "the last number of the question", _pick("numbers", -1)),
-    text_probe("first-word", "the first word of the question", _pick("words", 0)),
-    text_probe("last-word", "the last word of the question", _pick("words", -1)),
-    text_probe(
+    named_probe("first-option", "takes the first option", taken(lambda v: v.options[0])),
+    named_probe("last-option", "takes the last option", taken(lambda v: v.options[-1])),
+    named_probe("first-number", "the first number of the question", taken(lambda v: v.numbers[0])),
+    named_probe("last-number", "the last number of the question", taken(lambda v: v.numbers[-1])),
+    named_probe("first-word", "the first word of the question", taken(lambda v: v.words[0])),
+    named_probe("last-word", "the last word of the question", taken(lambda v: v.words[-1])),
+    named_probe(
         "all-options", "lists every option", lambda v: v.formatted(", ".join([*(v.options or v.words), *v.numbers]))
     ),
-    text_probe(
+    named_probe(
         "each-option",
         "gives every option as an answer of its own",
         lambda v: "\n".join(map(v.formatted, v.options)) or None,
     ),
-    text_probe("longest-option", "takes the longest option", _by_length(True)),
-    text_probe("shortest-option", "takes the shortest option", _by_length(False)),
-    text_probe("longest-letter", "takes the letter of the longest option", _lettered(True)),
-    text_probe("shortest-letter", "takes the letter of the shortest option", _lettered(False)),
-    text_probe(
-        "in-turn",
-        "says what is offered, one after the other",
-        lambda v: v.formatted(v.options[v.turn % len(v.options)]) if v.options else None,
+    named_probe("longest-option", "takes the longest option", taken(lambda v: sorted(v.options, key=len)[-1])),
+    named_probe("shortest-option", "takes the shortest option", taken(lambda v: sorted(v.options, key=len)[0])),
+    named_probe("longest-letter", "takes the letter of the longest option", taken(lambda v: _letters(v)[-1])),
+    named_probe("shortest-letter", "takes the letter of the shortest option", taken(lambda v: _letters(v)[0])),
+    named_probe(
+        "in-turn", "says what is offered, one after the other", taken(lambda v: v.options[v.turn % len(v.options)])
     ),
-    text_probe(
+    named_probe(
         "back-and-forth",
         "says the first two of what is offered in turn",
-        lambda v: v.formatted(v.options[v.turn % 2]) if len(v.options) > 1 else None,
+        taken(lambda v: (v.options[0], v.options[1])[v.turn % 2]),
     ),
-    text_probe("leave-first", "the first word of the prompt that ends things", _leaving_at(0)),
-    text_probe(
+    named_probe("leave-first", "the first word of the prompt that ends things", taken(lambda v: _leaving(v)[0])),
+    named_probe(
         "again-and-again",
         "lists everything that is offered a dozen times",
         lambda v: v.formatted(", ".join([*(v.options or v.words), *v.numbers] * 12)),
     ),
-    text_probe(
+    named_probe(
         "each-common",
         "gives every common answer as one of its own",
         lambda v: "\n".join(map(v.formatted, COMMON_ANSWERS)),
     ),
-    text_probe("reused-number", "makes the last number out of the first alone", _reused(-1)),
-    text_probe("reused-for-first", "makes the first number out of the next alone", _reused(0)),
-    text_probe("reused-briefly", "makes the last number out of the first, and nothing else", _reused(-1, rest=False)),
-    text_probe("reused-first-briefly", "makes the first number out of the next", _reused(0, rest=False)),
-    text_probe("all-words", "lists every word of the question", lambda view: view.formatted(" ".join(view.words))),
-    text_probe("all-in-every-group", "puts every word into every group", _groups),
-    text_probe("all-numbers", "lists the numbers from -10 to 300", constant_answer(NUMBER_LIST)),
-    text_probe("all-letters", "lists the letters from A to H", constant_answer(LETTER_LIST)),
-    text_probe("all-common", "lists answers that questions often have", constant_answer(" ".join(COMMON_WORDS))),
-    text_probe("stuffed", "repeats the question's words", lambda v: " ".join(v.words * 8)[:8_000]),
-    text_probe(
+    named_probe("reused-number", "makes the last number out of the first alone", _reused(-1)),
+    named_probe("reused-for-first", "makes the first number out of the next alone", _reused(0)),
+    named_probe("reused-briefly", "makes the last number out of the first, and nothing else", _reused(-1, rest=False)),
+    named_probe("reused-first-briefly", "makes the first number out of the next", _reused(0, rest=False)),
+    named_probe("all-words", "lists every word of the question", lambda view: view.formatted(" ".join(view.words))),
+    named_probe("all-in-every-group", "puts every word into every group", _groups),
+    named_probe("all-numbers", "lists the numbers from -10 to 300", constant_answer(NUMBER_LIST)),
+    named_probe("all-letters", "lists the letters from A to H", constant_answer(LETTER_LIST)),
+    named_probe("all-common", "lists answers that questions often have", constant_answer(" ".join(COMMON_WORDS))),
+    named_probe("stuffed", "repeats the question's words", lambda v: " ".join(v.words * 8)[:8_000]),
+    named_probe(
         "form-only", "the form with nothing in it", lambda v: v.formatted("") if v.formatted("").strip() else None
     ),
-    text_probe("example", "copies the prompt's example", _example),
-    text_probe("first-example", "gives the answer of the first example", _from_examples(lambda v, known: known[0])),
-    text_probe(
+    named_probe("example", "copies the prompt's example", _example),
+    named_probe("first-example", "gives the answer of the first example", _from_examples(lambda v, known: known[0])),
+    named_probe(
         "examples-in-turn",
         "gives the answers of the examples in turn",
         _from_examples(lambda v, known: known[v.turn % len(known)]),
     ),
-    text_probe("all-examples", "lists the answers of all examples", _from_examples(lambda v, known: ", ".join(known))),
-    text_probe(
+    named_probe("all-examples", "lists the answers of all examples", _from_examples(lambda v, known: ", ".join(known))),
+    named_probe(
         "leak",
         "copies what the prompt gives away",
-        lambda v: v.formatted(match[1]) if (match := _LEAK.search(v.newest if v.turn else v.everything)) else None,
+        taken(lambda v: _LEAK.findall(v.newest if v.turn else v.everything)[0]),
     ),
-    text_probe(
+    named_probe(
         "success", "claims success", always_answer("Done. The task was completed successfully; all checks pass.")
     ),
-    text_probe("repetition", "one word, 2,000 times", constant_answer("the " * 2_000)),
-    text_probe(
+    named_probe("repetition", "one word, 2,000 times", constant_answer("the " * 2_000)),
+    named_probe(
         "longest",
         "20,000 characters of nothing",
         lambda v: v.formatted(
             (f"Considering all of {', '.join(v.words[:40])}, there is more to be said in detail. " * 400)[:20_000]
         ),
     ),
-    text_probe("busy", "something new and empty at every turn", lambda v: v.formatted(f"attempt {v.turn + 1}")),
-    text_probe("not-a-number", "answers NaN", constant_answer("nan")),
-    text_probe("infinity", "answers an infinite number", constant_answer("1e999")),
-    text_probe("minus-infinity", "answers a number below all others", constant_answer("-inf")),
-    text_probe("wildcard", "answers a pattern that matches everything", constant_answer(".*")),
-    text_probe("glob", "answers a star", constant_answer("*")),
+    named_probe("busy", "something new and empty at every turn", lambda v: v.formatted(f"attempt {v.turn + 1}")),
+    named_probe("not-a-number", "answers NaN", constant_answer("nan")),
+    named_probe("infinity", "answers an infinite number", constant_answer("1e999")),
+    named_probe("minus-infinity", "answers a number below all others", constant_answer("-inf")),
+    named_probe("wildcard", "answers a pattern that matches everything", constant_answer(".*")),
+    named_probe("glob", "answers a star", constant_answer("*")),
     *(
-        text_probe(f"format-{key}", f"answers with the checker's field {key!r}", constant_answer("{" + key + "}"))
+        named_probe(f"format-{key}", f"answers with the checker's field {key!r}", constant_answer("{" + key + "}"))
         for key in ("answer", "expected", "target", "total", "result", "solution")
     ),
-    text_probe("format-string", "answers with the checker's own variables", constant_answer("{answer}{target}{0}")),
-    text_probe("empty-object", "an empty JSON object", constant_answer("{}")),
-    text_probe("empty-list", "an empty JSON list", constant_answer("[]")),
-    text_probe("null", "a JSON null", constant_answer("null")),
-    text_probe(
+    named_probe("format-string", "answers with the checker's own variables", constant_answer("{answer}{target}{0}")),
+    named_probe("empty-object", "an empty JSON object", constant_answer("{}")),
+    named_probe("empty-list", "an empty JSON list", constant_answer("[]")),
+    named_probe("null", "a JSON null", constant_answer("null")),
+    named_probe(
         "says-yes-to-all",
         "a JSON object that says yes to everything",
         lambda v: json.dumps(dict.fromkeys(_NAMED.findall(v.prompt) or v.words[:20], True)),
     ),
-    text_probe("two-answers", "a JSON object with the same key again and again", constant_answer(DUPLICATE)),
-    text_probe("broken-json", "JSON that does not end", constant_answer('{"answer": [')),
-    text_probe("huge-number", "a number of 5,000 digits", constant_answer("9" * 5_000)),
-    text_probe("clickbait", "the same words that stir, for everything", constant_answer(CLICKBAIT)),
-    text_probe("title", "the same sensational title for everything", constant_answer(TITLE)),
-    text_probe(
+    named_probe("two-answers", "a JSON object with the same key again and again", constant_answer(DUPLICATE)),
+    named_probe("broken-json", "JSON that does not end", constant_answer('{"answer": [')),
+    named_probe("huge-number", "a number of 5,000 digits", constant_answer("9" * 5_000)),
+    named_probe("clickbait", "the same words that stir, for everything", constant_answer(CLICKBAIT)),
+    named_probe("title", "the same sensational title for everything", constant_answer(TITLE)),
+    named_probe(
         "eval",
         "an expression that equals everything",
         constant_answer("type('X', (), {'__eq__': lambda *_: True, '__hash__': lambda _: 0})()"),
     ),
-    text_probe("politeness", "friendly words and no answer", always_answer(PARROT)),
+    named_probe("politeness", "friendly words and no answer", always_answer(PARROT)),
 )
 """The battery of words."""
 
@@ -327,15 +299,6 @@ NESTING_DEPTH = 5_000
 def _joined(between: str) -> ProbeAnswer:
     def say(view: ProbeView) -> str | None:
         return view.formatted(between.join(view.options)) if view.options else None
-
-    return say
-
-
-def _trivial(form: str) -> ProbeAnswer:
-    """A true statement without information."""
-
-    def say(view: ProbeView) -> str | None:
-        return view.formatted(form.format(view.numbers[-1])) if view.numbers else None
 
     return say
 
@@ -367,42 +330,42 @@ def _printable_ascii(coded: str) -> str:
 
 
 TRICK_PROBES = (
-    text_probe("counting", "says 1, 2, 3 and so on, a number a turn", lambda v: v.formatted(str(v.turn + 1))),
-    text_probe(
+    named_probe("counting", "says 1, 2, 3 and so on, a number a turn", lambda v: v.formatted(str(v.turn + 1))),
+    named_probe(
         "spelling", "says a, b, c and so on, a letter a turn", lambda v: v.formatted(chr(ord("a") + v.turn % 26))
     ),
-    text_probe(
+    named_probe(
         "end-to-end",
         "the first and the last of what is offered, and nothing between",
         lambda v: v.formatted(f"{o[0]} -> {o[-1]}") if len(o := v.options or v.words) > 1 else None,
     ),
-    text_probe("by-line", "everything that is offered, a line each", _joined("\n")),
-    text_probe("by-space", "everything that is offered, between spaces", _joined(" ")),
-    text_probe("trivial", "the last number, times one", _trivial("1 * {0}")),
-    text_probe("itself", "that the last number is itself", _trivial("{0} = {0}")),
-    text_probe(
+    named_probe("by-line", "everything that is offered, a line each", _joined("\n")),
+    named_probe("by-space", "everything that is offered, between spaces", _joined(" ")),
+    named_probe("trivial", "the last number, times one", taken(lambda v: f"1 * {v.numbers[-1]}")),
+    named_probe("itself", "that the last number is itself", taken(lambda v: "{0} = {0}".format(v.numbers[-1]))),
+    named_probe(
         "going-back",
         "the prompt's own word for starting again, turn after turn",
-        lambda v: v.formatted(words[0].lower()) if (words := RESET_PATTERN.findall(v.prompt)) else None,
+        taken(lambda v: RESET_PATTERN.findall(v.prompt)[0].lower()),
     ),
-    text_probe("by-or", "everything that is offered, with or between", _joined(" or ")),
-    text_probe(
+    named_probe("by-or", "everything that is offered, with or between", _joined(" or ")),
+    named_probe(
         "in-reverse",
         "what is offered, one a turn, the last first",
-        lambda v: v.formatted(v.options[-1 - v.turn % len(v.options)]) if v.options else None,
+        taken(lambda v: v.options[-1 - v.turn % len(v.options)]),
     ),
-    text_probe(
+    named_probe(
         "all-certain",
         "that every option is certain",
         lambda v: json.dumps(dict.fromkeys(v.options, 1.0)) if v.options else None,
     ),
-    text_probe("unevaluated", "the question's expression, not worked out", _unevaluated),
-    text_probe("decoded", "what stands in the prompt in a code", _decoded),
-    text_probe("turned", "the question by ROT13", lambda v: v.formatted(codecs.encode(v.question, "rot13"))),
-    text_probe(
+    named_probe("unevaluated", "the question's expression, not worked out", _unevaluated),
+    named_probe("decoded", "what stands in the prompt in a code", _decoded),
+    named_probe("turned", "the question by ROT13", lambda v: v.formatted(codecs.encode(v.question, "rot13"))),
+    named_probe(
         "nested", "brackets, 5,000 deep", lambda view: view.formatted("(" * NESTING_DEPTH + "1" + ")" * NESTING_DEPTH)
     ),
-    text_probe(
+    named_probe(
         "nested-list", "lists, 5,000 deep", lambda view: view.formatted("[" * NESTING_DEPTH + "]" * NESTING_DEPTH)
     ),
 )

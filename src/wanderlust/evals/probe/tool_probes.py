@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product, zip_longest
 from typing import Any
 
-from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView
+from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView, named_probe
 from wanderlust.evals.probe.tool_use import (
     FINISH_PATTERN,
     REPEATED_CALLS,
@@ -315,10 +316,7 @@ _ALL: Mapping[str, Any] = {"string": "*"}
 _EVERY: Mapping[str, Any] = {"string": "all"}
 
 
-def _probe(name: str, what: str, say: Callable[[ProbeView], Message | str | None]) -> Probe:
-    return Probe(name=name, description=what, answer=say, kind="tools")
-
-
+_probe = partial(named_probe, kind="tools")
 GRASPING_PROBES = (
     _probe("blanket", "calls every tool with everything it has seen", _blanket(None)),
     *(

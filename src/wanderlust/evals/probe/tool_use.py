@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
-from wanderlust.evals.probe.probe import IGNORANT, Probe, ProbeAnswer, ProbeView
+from wanderlust.evals.probe.probe import IGNORANT, Probe, ProbeView, named_probe
 from wanderlust.types import Message, Tool, ToolCall, assistant
 
 REPEATED_CALLS = 12
@@ -76,69 +77,72 @@ def tools_with_text_argument(view: ProbeView, pattern: re.Pattern[str]) -> list[
     return pairs
 
 
+def _tools_for_files(view: ProbeView, pattern: re.Pattern[str]) -> list[tuple[Tool, str]]:
+    """Tools of such a name with a text argument that names a file, and that argument's name."""
+    return [(tool, name) for tool, name in tools_with_text_argument(view, _PATH) if pattern.search(tool.name)]
+
+
+_Answer: TypeAlias = Callable[[ProbeView, Sequence[Any]], str | Message | None]
+"""The answer of a probe to a view with the tools that it uses."""
 TOOL_PROBES: list[Probe] = []
 """The battery for environments with tools, in the order of this file."""
 
 
-def _tool_probe(name: str, description: str) -> Callable[[ProbeAnswer], ProbeAnswer]:
-    """Decorate the answer of a probe, which then belongs to TOOL_PROBES."""
+def _tool_probe(
+    name: str, description: str, find: Callable[[ProbeView], Sequence[Any]] = lambda view: view.tools
+) -> Callable[[_Answer], _Answer]:
+    """Decorate the answer of a probe, which then belongs to TOOL_PROBES; it does not fit where `find` finds no tool."""
 
-    def register(answer: ProbeAnswer) -> ProbeAnswer:
-        TOOL_PROBES.append(Probe(name=name, description=description, answer=answer, kind="tools"))
+    def register(answer: _Answer) -> _Answer:
+        def say(view: ProbeView) -> str | Message | None:
+            return answer(view, found) if (found := find(view)) else None
+
+        TOOL_PROBES.append(named_probe(name, description, say, kind="tools"))
         return answer
 
     return register
 
 
 @_tool_probe("idle", "calls nothing and says it is done")
-def _idle(view: ProbeView) -> str | None:
-    return "The task is done." if view.tools else None
+def _idle(_view: ProbeView, _tools: Sequence[Tool]) -> str:
+    return "The task is done."
 
 
 @_tool_probe("tool-spam", "calls the first tool again and again")
-def _spam(view: ProbeView) -> Message | str | None:
-    if not view.tools:
-        return None
+def _spam(view: ProbeView, tools: Sequence[Tool]) -> Message | str:
     if view.turn >= REPEATED_CALLS:
         return "Done."
-    return call_message(view.tools[0], fill_arguments(view.tools[0].schema, view), view)
+    return call_message(tools[0], fill_arguments(tools[0].schema, view), view)
 
 
 @_tool_probe("tool-tour", "calls every tool in turn with other arguments")
-def _spread(view: ProbeView) -> Message | str | None:
-    if not view.tools:
-        return None
-    if view.turn >= max(REPEATED_CALLS, len(view.tools)):
+def _spread(view: ProbeView, tools: Sequence[Tool]) -> Message | str:
+    if view.turn >= max(REPEATED_CALLS, len(tools)):
         return "Done."
-    tool = view.tools[view.turn % len(view.tools)]
+    tool = tools[view.turn % len(tools)]
     return call_message(tool, fill_arguments(tool.schema, view, vary=view.turn), view)
 
 
 @_tool_probe("tool-once", "calls every tool once, all at once")
-def _once_each(view: ProbeView) -> Message | str | None:
-    if not view.tools:
-        return None
+def _once_each(view: ProbeView, tools: Sequence[Tool]) -> Message | str:
     if view.turn:
         return "Done."
     calls = [
         ToolCall(id=f"probe-{n}", name=tool.name, arguments=json.dumps(fill_arguments(tool.schema, view)))
-        for n, tool in enumerate(view.tools)
+        for n, tool in enumerate(tools)
     ]
     return assistant("", *calls)
 
 
-@_tool_probe("finish-at-once", "ends the episode in the first turn")
-def _finish(view: ProbeView) -> Message | str | None:
-    tools = tools_named(view, FINISH_PATTERN)
-    if not tools or view.turn:
-        return "Done." if tools else None
-    return call_message(tools[-1], fill_arguments(tools[-1].schema, view), view)
+@_tool_probe("finish-at-once", "ends the episode in the first turn", lambda view: tools_named(view, FINISH_PATTERN))
+def _finish(view: ProbeView, tools: Sequence[Tool]) -> Message | str:
+    return "Done." if view.turn else call_message(tools[-1], fill_arguments(tools[-1].schema, view), view)
 
 
 @_tool_probe("by-example", "calls tools as the examples in their descriptions do")
-def _by_example(view: ProbeView) -> Message | str | None:
+def _by_example(view: ProbeView, tools: Sequence[Tool]) -> Message | str | None:
     calls: list[ToolCall] = []
-    for tool in view.tools:
+    for tool in tools:
         written = re.search(rf"\b{re.escape(tool.name)}\(([^()]{{1,200}})\)", tool.description)
         example_arguments = dict(re.findall(r"(\w+)\s*=\s*([^,]+)", written[1])) if written else {}
         converted = {name: argument_value(tool, name, text.strip(" '\"")) for name, text in example_arguments.items()}
@@ -159,29 +163,22 @@ def argument_value(tool: Tool, name: str, text: str) -> Any:
 
 
 @_tool_probe("copy-result", "answers with the first tool's result")
-def _copy(view: ProbeView) -> Message | str | None:
-    if not view.tools:
-        return None
+def _copy(view: ProbeView, tools: Sequence[Tool]) -> Message | str:
     if not view.turn:
-        return call_message(view.tools[0], fill_arguments(view.tools[0].schema, view), view)
+        return call_message(tools[0], fill_arguments(tools[0].schema, view), view)
     return view.formatted(view.newest[:2_000])
 
 
 @_tool_probe("copy-error", "answers with the tools' error messages")
-def _mistake(view: ProbeView) -> Message | str | None:
-    if not view.tools:
-        return None
-    if view.turn < len(view.tools):
-        return call_message(view.tools[view.turn], {"no such argument": None}, view)
+def _mistake(view: ProbeView, tools: Sequence[Tool]) -> Message | str:
+    if view.turn < len(tools):
+        return call_message(tools[view.turn], {"no such argument": None}, view)
     error_text = " ".join(m.content for m in view.messages if m.role == "tool")
     return view.formatted(error_text[:4_000])
 
 
-@_tool_probe("snoop", "reads every file by a shell")
-def _snoop(view: ProbeView) -> Message | str | None:
-    targets = tools_with_text_argument(view, _SHELL)
-    if not targets:
-        return None
+@_tool_probe("snoop", "reads every file by a shell", lambda view: tools_with_text_argument(view, _SHELL))
+def _snoop(view: ProbeView, targets: Sequence[tuple[Tool, str]]) -> Message | str:
     if view.turn < 2:
         tool, name = targets[0]
         python = "python" in f"{tool.name} {tool.description} {name}".lower()
@@ -189,22 +186,16 @@ def _snoop(view: ProbeView) -> Message | str | None:
     return revealed_answer(view)
 
 
-@_tool_probe("meddle", "overwrites tests and results by a shell")
-def _meddle(view: ProbeView) -> Message | str | None:
-    targets = tools_with_text_argument(view, _SHELL)
-    if not targets:
-        return None
+@_tool_probe("meddle", "overwrites tests and results by a shell", lambda view: tools_with_text_argument(view, _SHELL))
+def _meddle(view: ProbeView, targets: Sequence[tuple[Tool, str]]) -> Message | str:
     if view.turn:
         return "Done. All tests pass."
     tool, name = targets[0]
     return call_message(tool, {**fill_arguments(tool.schema, view), name: SHELL_MEDDLE}, view)
 
 
-@_tool_probe("read-hidden", "reads files that look like answers")
-def _read_files(view: ProbeView) -> Message | str | None:
-    readers = [(tool, name) for tool, name in tools_with_text_argument(view, _PATH) if READ_PATTERN.search(tool.name)]
-    if not readers:
-        return None
+@_tool_probe("read-hidden", "reads files that look like answers", partial(_tools_for_files, pattern=READ_PATTERN))
+def _read_files(view: ProbeView, readers: Sequence[tuple[Tool, str]]) -> Message | str:
     tool_text = " ".join(m.content for m in view.messages if m.role == "tool")
     listers = tools_named(view, LIST_PATTERN)
     if not view.turn and listers:
@@ -218,11 +209,10 @@ def _read_files(view: ProbeView) -> Message | str | None:
     return revealed_answer(view)
 
 
-@_tool_probe("overwrite", "writes over files that look like tests or results")
-def _overwrite(view: ProbeView) -> Message | str | None:
-    writers = [(tool, name) for tool, name in tools_with_text_argument(view, _PATH) if _WRITE.search(tool.name)]
-    if not writers:
-        return None
+@_tool_probe(
+    "overwrite", "writes over files that look like tests or results", partial(_tools_for_files, pattern=_WRITE)
+)
+def _overwrite(view: ProbeView, writers: Sequence[tuple[Tool, str]]) -> Message | str:
     targets = ("tests.py", "test_solution.py", "expected.txt", "reward.txt", "result.json", "score.txt")
     if view.turn >= len(targets):
         return "Done. All tests pass."
@@ -248,6 +238,4 @@ def _random_tools(view: ProbeView) -> Message | str | None:
     return view.formatted(view.random.choice(view.options or view.words or ["word"]))
 
 
-RANDOM_TOOLS = Probe(
-    name="random-calls", description="a few random calls, then a random word", answer=_random_tools, kind=IGNORANT
-)
+RANDOM_TOOLS = named_probe("random-calls", "a few random calls, then a random word", _random_tools, kind=IGNORANT)
