@@ -69,10 +69,9 @@ class OracleElsewhere:
 
 
 @dataclass(slots=True)
-class AlteredOracle:
+class AlteredOracle(OracleElsewhere):
     """The oracle with altered answers. Raises ProbeDoesNotFit where they cannot be altered."""
 
-    oracle: Policy
     change: AnswerChange
     others: Sequence[str] = field(default_factory=tuple)
 
@@ -84,10 +83,6 @@ class AlteredOracle:
         if changed is None or changed == answer.content:
             raise ProbeDoesNotFit("the oracle's answer cannot be altered this way")
         return Completion(message=assistant(changed))
-
-    def release(self, key: str) -> None:
-        """Release the oracle's state of the seat."""
-        release_conversation(self.oracle, key)
 
 
 def _one_item(answer: str, others: Sequence[str]) -> str | None:
@@ -149,38 +144,26 @@ def _figure(change: Callable[[float], float]) -> AnswerChange:
     return changed
 
 
+def _altered(name: str, description: str, change: AnswerChange) -> Alteration:
+    return Alteration(name=name, description=description, change=change)
+
+
 ALTERATIONS = (
     # A word of three letters is left alone, since `y` may well mean yes.
-    Alteration(
-        name="beginning",
-        description="the first letter or digit of the right word",
-        change=_inside(lambda w: w[0] if len(w) > 3 else w),
+    _altered("beginning", "the first letter or digit of the right word", _inside(lambda w: w[0] if len(w) > 3 else w)),
+    _altered("ending", "the last letter or digit of the right word", _inside(lambda w: w[-1] if len(w) > 3 else w)),
+    _altered("masked", "as many letters as the right word has", _inside(lambda w: "x" * len(w))),
+    _altered("reversed", "the right word backwards", _inside(lambda w: w[::-1])),
+    _altered("swollen", "the right word with more behind it", _inside(lambda w: w + w[-1] * 3)),
+    _altered("negated", "the right number with the other sign", _figure(lambda x: -x or 1)),
+    _altered("tenfold", "the right number times ten, and one", _figure(lambda x: 10 * x + 1)),
+    _altered(
+        "hedged",
+        "the right answer between four wrong ones",
+        lambda answer, others: "\n".join([*others[:2], answer, *others[2:4]]) if len(others) >= 4 else None,
     ),
-    Alteration(
-        name="ending",
-        description="the last letter or digit of the right word",
-        change=_inside(lambda w: w[-1] if len(w) > 3 else w),
-    ),
-    Alteration(
-        name="masked", description="as many letters as the right word has", change=_inside(lambda w: "x" * len(w))
-    ),
-    Alteration(name="reversed", description="the right word backwards", change=_inside(lambda w: w[::-1])),
-    Alteration(
-        name="swollen", description="the right word with more behind it", change=_inside(lambda w: w + w[-1] * 3)
-    ),
-    Alteration(name="negated", description="the right number with the other sign", change=_figure(lambda x: -x or 1)),
-    Alteration(name="tenfold", description="the right number times ten, and one", change=_figure(lambda x: 10 * x + 1)),
-    Alteration(
-        name="hedged",
-        description="the right answer between four wrong ones",
-        change=lambda answer, others: "\n".join([*others[:2], answer, *others[2:4]]) if len(others) >= 4 else None,
-    ),
-    Alteration(
-        name="overfull",
-        description="the right list, and the items of other tasks behind it",
-        change=_overfull,
-    ),
-    Alteration(name="one-item", description="one right item of a list, as often as there are items", change=_one_item),
+    _altered("overfull", "the right list, and the items of other tasks behind it", _overfull),
+    _altered("one-item", "one right item of a list, as often as there are items", _one_item),
     *(
         Alteration(
             name=f"field-{name}",
@@ -206,10 +189,9 @@ class ReplayState:
 
 
 @dataclass(slots=True)
-class MisquotedOracle:
+class MisquotedOracle(OracleElsewhere):
     """The oracle with other texts in its calls. `changed` has the tasks in which some text was changed."""
 
-    oracle: Policy
     change: Callable[[str], str]
     arguments: frozenset[str]
     changed: set[str] = field(default_factory=set)
@@ -228,10 +210,6 @@ class MisquotedOracle:
                 arguments[name] = other
                 self.changed.add(parse_rollout_key(key).task)
         return replace(call, arguments=json.dumps(arguments))
-
-    def release(self, key: str) -> None:
-        """Release the oracle's state of the seat."""
-        release_conversation(self.oracle, key)
 
 
 _WHOLE = re.compile(r"(?<![\w.,:-])\d{1,4}(?![\w:-])(?!\.\d{3})")
@@ -361,65 +339,65 @@ def _many_times(at: ReplayState) -> Message:
     return assistant(action.content, *again[:MAX_CALLS_IN_MESSAGE])
 
 
+def _replay(name: str, description: str, plan: ReplayPlan) -> ReplayVariant:
+    return ReplayVariant(name=name, description=description, plan=plan)
+
+
 REPLAY_VARIANTS = (
-    ReplayVariant(
-        name=FARM_NAME,
-        description="plays to just before the end, goes back to the start, and again",
-        plan=lambda at: (way := [*at.actions[:-1], *_reset_messages(at.observed)])[at.turn % len(way)],
+    _replay(
+        FARM_NAME,
+        "plays to just before the end, goes back to the start, and again",
+        lambda at: (way := [*at.actions[:-1], *_reset_messages(at.observed)])[at.turn % len(way)],
     ),
-    ReplayVariant(
-        name="round-and-round",
-        description="all but the oracle's last action, again and again",
-        plan=lambda at: at.actions[at.turn % (len(at.actions) - 1)],
+    _replay(
+        "round-and-round",
+        "all but the oracle's last action, again and again",
+        lambda at: at.actions[at.turn % (len(at.actions) - 1)],
     ),
-    ReplayVariant(
-        name="to-and-fro",
-        description="the oracle's first two actions in turn",
-        plan=lambda at: next(
-            (action for action in at.actions if at.turn % 2 and action != at.actions[0]), at.actions[0]
-        ),
+    _replay(
+        "to-and-fro",
+        "the oracle's first two actions in turn",
+        lambda at: next((action for action in at.actions if at.turn % 2 and action != at.actions[0]), at.actions[0]),
     ),
-    ReplayVariant(name="once-more", description="the oracle's first action for ever", plan=lambda at: at.actions[0]),
-    ReplayVariant(
-        name="one-before-last",
-        description="plays to just before the end, and does the last of it for ever",
-        plan=lambda at: at.actions[min(at.turn, len(at.actions) - 2)],
+    _replay("once-more", "the oracle's first action for ever", lambda at: at.actions[0]),
+    _replay(
+        "one-before-last",
+        "plays to just before the end, and does the last of it for ever",
+        lambda at: at.actions[min(at.turn, len(at.actions) - 2)],
     ),
-    ReplayVariant(
-        name="twice",
-        description="each of the oracle's actions twice",
-        plan=lambda at: at.actions[min(at.turn // 2, len(at.actions) - 1)],
+    _replay(
+        "twice", "each of the oracle's actions twice", lambda at: at.actions[min(at.turn // 2, len(at.actions) - 1)]
     ),
-    ReplayVariant(name="many-times", description="each of the oracle's calls several times at once", plan=_many_times),
-    ReplayVariant(
-        name="lingering",
-        description="plays to just before the end, and waits",
-        plan=lambda at: at.actions[at.turn] if at.turn < len(at.actions) - 1 else assistant("wait"),
+    _replay("many-times", "each of the oracle's calls several times at once", _many_times),
+    _replay(
+        "lingering",
+        "plays to just before the end, and waits",
+        lambda at: at.actions[at.turn] if at.turn < len(at.actions) - 1 else assistant("wait"),
     ),
-    ReplayVariant(
-        name="homing",
-        description="plays to just before the end, goes back to the start, and stays",
-        plan=lambda at: (
+    _replay(
+        "homing",
+        "plays to just before the end, goes back to the start, and stays",
+        lambda at: (
             at.actions[at.turn]
             if at.turn < len(at.actions) - 1
             else (words := _reset_messages(at.observed))[at.turn % len(words)]
         ),
     ),
-    ReplayVariant(
-        name="first-undone",
-        description="does the oracle's first action, undoes it and does it again, without an end",
-        plan=lambda at: _last_undone(at, way=at.actions[:1]),
+    _replay(
+        "first-undone",
+        "does the oracle's first action, undoes it and does it again, without an end",
+        lambda at: _last_undone(at, way=at.actions[:1]),
     ),
-    ReplayVariant(
-        name="last-undone",
-        description="plays to just before the end, undoes the last of it and does it again, without an end",
-        plan=lambda at: _last_undone(at, way=at.actions[:-1]),
+    _replay(
+        "last-undone",
+        "plays to just before the end, undoes the last of it and does it again, without an end",
+        lambda at: _last_undone(at, way=at.actions[:-1]),
     ),
     *(
-        ReplayVariant(
-            name=f"call-undone-{place + 1}",
-            description="one of the oracle's calls and another tool's with the same arguments, in turn, without an end",
-            plan=partial(_call_undone, place=place),
+        _replay(
+            f"call-undone-{place + 1}",
+            "one of the oracle's calls and another tool's with the same arguments, in turn, without an end",
+            partial(_call_undone, place=place),
         )
         for place in range(MAX_UNDONE_PAIRS)
     ),
