@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from toys import SHAPE, TOKENIZER
@@ -21,6 +23,7 @@ from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.lora import adapt
+from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training import gradient
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
@@ -30,10 +33,10 @@ from wanderlust.training.optimizer import weights_of
 from wanderlust.training.tiny_model import fresh_model
 from wanderlust.training.trainers.base import Trainer
 from wanderlust.training.trainers.fsdp import (
-    LocalWeightReceiver,
     ShardedConfig,
     ShardedTrainer,
     all_gather,
+    copy_weights,
     distributed,
     rank_and_world_size,
 )
@@ -43,6 +46,16 @@ OPTIMIZER = OptimizerConfig(steps=STEPS, lr=3e-3, warmup=2, weight_decay=0.01, m
 LOSS = replace(CISPO_LOSS, entropy=0.01, kl=KL(weight=0.1))
 MICRO_BATCH = 2
 FILE_BYTES = 30_000
+
+
+class LocalWeightReceiver(LocalSampler):
+    """The engine of this process, over a whole copy of the model that is trained."""
+
+    @torch.no_grad()
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Write the weights into the engine's model; what it remembered under the old ones is forgotten."""
+        copy_weights(self.engine.model, weights)
+        self.engine.publish()
 
 
 def model_of(kind: str) -> Any:

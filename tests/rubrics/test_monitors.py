@@ -15,9 +15,9 @@ from wanderlust.rubrics.step_statistics import (
     compute_step_statistics,
     distinct_n,
     most_frequent_answer,
-    ngram_overlap,
     normalize_answer,
     repeated_ngram_share,
+    similarity_of,
 )
 from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Turn, assistant
 
@@ -187,8 +187,9 @@ def test_texts():
     assert distinct_n(["a b a b a b"]) == pytest.approx(2 / 5)
     assert most_frequent_answer([["x", "x"], ["x", "y"]]) == ("x", 0.75)
     assert most_frequent_answer([["x", "x"]]) == ("", 0.0)
-    assert ngram_overlap([["a b c d e"], ["a b c d e"]]) == 1.0
-    assert ngram_overlap([["a b c d e"], ["v w x y z"]]) == 0.0
+    for other, overlap in (("a b c d e", 1.0), ("v w x y z", 0.0)):
+        texts = [["a b c d e"], [other]]
+        assert similarity_of(texts, texts).overlap.mean == overlap
 
 
 def test_correlation_needs_something_that_varies():

@@ -11,7 +11,7 @@ import pytest
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.generated import Checklist, ChecklistReward, Criterion, write_rubric
+from wanderlust.rubrics.generated import Checklist, ChecklistReward, Criterion, ask_for_rubric, rubric_client
 from wanderlust.rubrics.judge import GroupJudge, JudgeOptions
 from wanderlust.rubrics.label_free import (
     Likeliest,
@@ -93,6 +93,12 @@ RUBRIC = [
     {"criterion": f"Does it say {what}?", "importance": importance}
     for what, importance in (("4", "essential"), ("why", "important"), ("2 + 2", "optional"), ("so", "important"))
 ] + [{"criterion": "Does it avoid saying 5?", "importance": "pitfall"}]
+
+
+async def write_rubric(writer, options=None, **source):
+    bounds = 5, 20
+    client = rubric_client(writer, options or JudgeOptions(), bounds=bounds)
+    return (await ask_for_rubric(client, bounds=bounds, **source)).value
 
 
 def test_a_rubric_is_written_and_asked_for_again_until_it_is_one():

@@ -23,8 +23,10 @@ from wanderlust.rubrics.generated import (
     HELD_CRITERIA,
     HELD_CRITERION_CHARS,
     MIN_CRITERIA,
-    write_rubric,
+    ask_for_rubric,
+    rubric_client,
 )
+from wanderlust.rubrics.judge import JudgeOptions
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.reader import RunReader
@@ -181,7 +183,8 @@ def test_the_start_of_a_policy_writes_criteria_under_a_schema_and_ticks_them(che
 def test_a_writer_that_is_held_writes_as_many_criteria_as_asked_for(checkpoint: Path) -> None:
     sampling = SamplingOptions(max_tokens=1000)
     writer = LocalPolicy.of(*load_pretrained(checkpoint), sampling, seed=1)
-    rubric = asyncio.run(write_rubric(writer, reference="4", min_criteria=2, max_criteria=3))
+    client = rubric_client(writer, JudgeOptions(), bounds=(2, 3))
+    rubric = asyncio.run(ask_for_rubric(client, reference="4", bounds=(2, 3))).value
     assert 2 <= len(rubric) <= 3
     assert all(len(one.text) <= HELD_CRITERION_CHARS for one in rubric)
 

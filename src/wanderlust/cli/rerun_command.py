@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from wanderlust.cli.output import print_note
 from wanderlust.errors import UsageError
-from wanderlust.store.provenance import LOCK_FILE, Lock, installed_packages, read_lock
+from wanderlust.store.provenance import LOCK_FILE, Lock, changed_inputs, installed_packages, read_lock
 
 
 def rerun_command(
@@ -49,8 +49,7 @@ def rerun_command(
     code = subprocess.run(program, cwd=sources, check=False).returncode
     again = read_lock(out)
     if again is not None:
-        before, after = lock.made_by[0]["inputs"], again.made_by[-1]["inputs"]
-        changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+        changed = changed_inputs(lock.made_by[0]["inputs"], again.made_by[-1]["inputs"])
         same = "code, rubric, tasks and settings are the same as then"
         print_note(f"not the same as then: {', '.join(changed)}" if changed else same)
     return code

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from math import fsum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -37,9 +37,6 @@ _NEUTRAL_SAMPLING = {
 """Sent because a server fills omitted options from the model's own generation config."""
 
 
-T = TypeVar("T")
-
-
 class _Logprobs(msgspec.Struct):
     token_logprobs: list[float]
 
@@ -49,22 +46,6 @@ class _Choice(msgspec.Struct):
     token_ids: list[int]
     prompt_token_ids: list[int]
     finish_reason: str
-
-
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
-class _Calls(msgspec.Struct):
-    paths: dict[str, Any] = {}
-
-
-class _Version(msgspec.Struct):
-    version: str = ""
 
 
 class _Answer(msgspec.Struct):
@@ -249,13 +230,9 @@ class VLLM(HttpConnection):
         """Name of the first model that the server lists. PolicyFailure where it does not answer."""
         address = self.url.parent / "models"
         try:
-            timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
-            async with (
-                aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
-                session.get(address) as answer,
-            ):
-                return msgspec.json.decode(await answer.read(), type=_Models).data[0].id
-        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, IndexError) as error:
+            _, body = await self._look_at(address)
+            return str(msgspec.json.decode(body)["data"][0]["id"])
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError, LookupError, TypeError) as error:
             why = one_line(str(error)) or type(error).__name__
             raise PolicyFailure(f"no {self.kind} server answers at {address}: {why}") from error
 
@@ -305,27 +282,31 @@ class VLLM(HttpConnection):
             "checkpoint": ("/collective_rpc", "start it with VLLM_SERVER_DEV_MODE=1, or train adapters (lora)"),
         }
         path, remedy = needed[kind]
-        calls = await self._get("openapi.json", _Calls)
-        listed = calls.paths if calls is not None else {}
-        if listed and path not in listed:
+        listed = (await self._get("openapi.json")).get("paths")
+        if isinstance(listed, Mapping) and listed and path not in listed:
             raise PolicyFailure(f"the server at {self.url.parent} has no call {path} to publish weights by: {remedy}")
 
     async def library_version(self) -> str:
         """Version of the server's library; empty where it does not tell."""
-        told = await self._get("version", _Version)
-        return told.version if told is not None else ""
+        told = (await self._get("version")).get("version")
+        return told if isinstance(told, str) else ""
 
-    async def _get(self, path: str, kind: type[T]) -> T | None:
-        """What the server answers beside its completions; None where that is something else, or nothing."""
+    async def _get(self, path: str) -> Mapping[str, Any]:
+        """The object that the server answers beside its completions; empty where it answers something else."""
         try:
-            timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
-            async with (
-                aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
-                session.get(self.url.parent.parent / path) as answer,
-            ):
-                return msgspec.json.decode(await answer.read(), type=kind) if answer.status == 200 else None
+            status, body = await self._look_at(self.root / path)
+            return msgspec.json.decode(body, type=dict[str, Any]) if status == 200 else {}
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError):
-            return None
+            return {}
+
+    async def _look_at(self, url: URL) -> tuple[int, bytes]:
+        """Status and body of an answer that comes within HEALTH_SECONDS."""
+        timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
+            session.get(url) as answer,
+        ):
+            return answer.status, await answer.read()
 
     def forget_adapters(self) -> None:
         """The server was started anew: what was loaded is gone."""

@@ -117,25 +117,6 @@ def bounded_rubric_format(min_criteria: int, max_criteria: int) -> Mapping[str, 
     return object_format("rubric", {"criteria": criteria})
 
 
-async def write_rubric(
-    writer: Policy,
-    *,
-    question: str = "",
-    reference: str = "",
-    min_criteria: int = MIN_CRITERIA,
-    max_criteria: int = MAX_CRITERIA,
-    options: JudgeOptions | None = None,
-) -> tuple[Criterion, ...]:
-    """Write criteria from a reference, or else from the question. RubricFailure when the writer gives none.
-
-    Equal criteria count as one. The writer is asked again when too few different ones are left, or when two differ by
-    a `not` alone. Other contradictions score all samples of a group alike, which `LabelFreeReward` counts as `flat`.
-    """
-    bounds = min_criteria, max_criteria
-    client = rubric_client(writer, options or JudgeOptions(), bounds=bounds)
-    return (await _ask_for_rubric(client, question=question, reference=reference, bounds=bounds)).value
-
-
 def criteria_bounds(writer: Policy) -> tuple[int, int]:
     """Fewest and most criteria that a writer is asked for."""
     return MIN_CRITERIA, HELD_CRITERIA if isinstance(writer, SupportsChoices) else MAX_CRITERIA
@@ -154,13 +135,14 @@ def rubric_client(writer: Policy, options: JudgeOptions, *, bounds: tuple[int, i
     )
 
 
-async def _ask_for_rubric(
-    client: JudgeClient,
-    *,
-    question: str = "",
-    reference: str = "",
-    bounds: tuple[int, int],
+async def ask_for_rubric(
+    client: JudgeClient, *, question: str = "", reference: str = "", bounds: tuple[int, int]
 ) -> ParsedAnswer[tuple[Criterion, ...]]:
+    """Have criteria written from a reference, or else from the question. RubricFailure when the writer gives none.
+
+    Equal criteria count as one. The writer is asked again when too few different ones are left, or when two differ by
+    a `not` alone. Other contradictions score all samples of a group alike, which `LabelFreeReward` counts as `flat`.
+    """
     if not question and not reference:
         raise UsageError("a rubric is written from a question or from a reference: give one")
     prompt = (
@@ -254,7 +236,7 @@ class Checklist:
         if not criteria:
             if self.writer is None or self._writer is None:
                 raise UsageError(f"{self.name!r} has no criteria: give it some, or a writer that makes them")
-            written = await _ask_for_rubric(self._writer, question=question, bounds=criteria_bounds(self.writer))
+            written = await ask_for_rubric(self._writer, question=question, bounds=criteria_bounds(self.writer))
             criteria = written.value
             spent.update(written.usage)
         result = await self._score(self._selected(criteria, [question]), completion)
@@ -350,7 +332,7 @@ class ChecklistReward:
     ) -> Sequence[RewardResult]:
         """Score each sample of the group."""
         bounds = criteria_bounds(self.writer)
-        written = await _ask_for_rubric(self._client, reference=reference.text, bounds=bounds)
+        written = await ask_for_rubric(self._client, reference=reference.text, bounds=bounds)
         share = self.checklist.options.usage_metrics(written.usage, samples=len(completions))
         results = await self.checklist.results(written.value, completions)
         return [replace(one, metrics=_added(one.metrics, share)) for one in results]

@@ -136,12 +136,8 @@ def most_frequent_answer(answers_by_task: Sequence[Sequence[str]]) -> tuple[str,
     return answer, total / len(answers_by_task)
 
 
-def ngram_overlap(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int = 0) -> float:
-    """Mean Jaccard overlap of runs of n words between answers to *different* tasks, over at most MAX_PAIRS pairs."""
-    return Moments.of([[one] for one in _overlaps(texts_by_task, n, seed=seed)]).mean
-
-
 def _overlaps(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int = 0) -> list[float]:
+    """Jaccard overlaps of runs of n words between answers to *different* tasks, of MAX_PAIRS pairs."""
     answered = [texts for texts in texts_by_task if texts]
     if len(answered) < 2:
         return []

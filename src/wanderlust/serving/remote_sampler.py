@@ -39,10 +39,7 @@ class _Request(msgspec.Struct, array_like=True):
     session: str
     prompt: list[int] | None = None
     key: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    max_tokens: int = 256
-    stop: tuple[str, ...] = ()
+    sampling: SamplingOptions = SamplingOptions()
 
 
 class _Answer(msgspec.Struct, array_like=True):
@@ -127,13 +124,10 @@ class _Connection:
         task.add_done_callback(lambda _: self.drawing.pop(request.number, None))
 
     async def _draw(self, request: _Request, session: str) -> None:
-        sampling = SamplingOptions(
-            temperature=request.temperature, top_p=request.top_p, max_tokens=request.max_tokens, stop=request.stop
-        )
         assert request.prompt is not None
         assert request.key is not None
         try:
-            drawn = await self.sampler.sample(request.prompt, sampling, key=request.key, session=session)
+            drawn = await self.sampler.sample(request.prompt, request.sampling, key=request.key, session=session)
             answer = _Answer(request.number, drawn.ids, drawn.logprobs, drawn.finish, drawn.version)
         except WanderlustError as error:
             passing = PASSING if isinstance(error, PolicyFailure) and error.transient else FAILED
@@ -201,17 +195,7 @@ class _Client:
         """Send a request and wait for its answer; it is cancelled there when it is cancelled here."""
         number = next(self._numbers)
         self._waiting[number] = waiting = asyncio.get_running_loop().create_future()
-        request = _Request(
-            number,
-            session,
-            list(prompt),
-            key,
-            sampling.temperature,
-            sampling.top_p,
-            sampling.max_tokens,
-            sampling.stop,
-        )
-        self.tell(request)
+        self.tell(_Request(number, session, list(prompt), key, sampling))
         try:
             answer = await waiting
         except asyncio.CancelledError:

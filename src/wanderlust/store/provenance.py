@@ -60,9 +60,10 @@ class Provenance:
         """Digest of all inputs, DIGEST_CHARS hexadecimal characters."""
         return _sha(json.dumps(dict(self.inputs), sort_keys=True).encode())
 
-    def changes_since(self, before: Mapping[str, str]) -> list[str]:
-        """Names of the inputs that differ from `before`."""
-        return [name for name in sorted({*before, *self.inputs}) if before.get(name) != self.inputs.get(name)]
+
+def changed_inputs(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Names of the inputs of `Provenance` that differ."""
+    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
 
 
 def provenance_of(
@@ -421,7 +422,7 @@ def lock_run(
     if lock is None:
         Lock(settings=settings, command=command, made_by=[entry], sources=made_by.sources).write(folder)
         return []
-    changed = made_by.changes_since(lock.made_by[-1]["inputs"])
+    changed = changed_inputs(lock.made_by[-1]["inputs"], made_by.inputs)
     if changed and not accept_changes:
         shown = ", ".join(changed[:4]) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
         have = "has" if len(changed) == 1 and not changed[0].endswith("s") else "have"

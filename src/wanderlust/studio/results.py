@@ -15,7 +15,7 @@ import zstandard
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.evals.accumulator import VersionTally
 from wanderlust.evals.evaluation_folder import stored_report
-from wanderlust.store.provenance import Lock, read_lock
+from wanderlust.store.provenance import Lock, changed_inputs, read_lock
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import EVALUATION_STAGE, PASS_THRESHOLD_KEY, PLAY_RECIPE, REPORT_FILE, SECONDS_KEY
 
@@ -100,10 +100,11 @@ def rewards_by_version(folder: Path, reader: RunReader, report: Mapping[str, Any
     if codes is None:
         return [VersionReward(digest=entry["digest"], reward=None, scored=0) for entry in lock.made_by]
     order = {entry["digest"]: place for place, entry in enumerate(lock.made_by)}
-    found = [
-        VersionReward(digest=code, reward=_first_seat_reward(part), scored=part.get("scored", 0))
-        for code, part in sorted(codes.items(), key=lambda item: order.get(item[0], -1))
-    ]
+    found = []
+    for code, part in sorted(codes.items(), key=lambda item: order.get(item[0], -1)):
+        rewards = part.get("rewards") or {}
+        reward = rewards[min(rewards)]["value"] if rewards else None  # of the first seat
+        found.append(VersionReward(digest=code, reward=reward, scored=part.get("scored", 0)))
     return found if len(found) > 1 else []
 
 
@@ -111,11 +112,6 @@ def covers_all(report: Mapping[str, Any], reader: RunReader) -> bool:
     """Whether a report was written after the newest rollout of an evaluation was stored."""
     ((stored,),) = reader.select("select count(*) from rollouts where stage = ?", EVALUATION_STAGE)
     return bool(report) and report.get("played") == stored
-
-
-def _first_seat_reward(part: Mapping[str, Any]) -> float | None:
-    rewards = part.get("rewards") or {}
-    return rewards[min(rewards)]["value"] if rewards else None
 
 
 def _versions_of_rollouts(reader: RunReader) -> dict[str, dict[str, Any]] | None:
@@ -222,14 +218,8 @@ def version_changes(lock: Lock | None) -> dict[str, list[str]]:
     """By digest, the names of the inputs that differ from those of the version before."""
     if lock is None:
         return {}
-    changes: dict[str, list[str]] = {}
-    before: Mapping[str, str] | None = None
-    for entry in lock.made_by:
-        now: Mapping[str, str] = entry["inputs"]
-        names = sorted({*now, *before}) if before is not None else []
-        changes[entry["digest"]] = [name for name in names if before is None or before.get(name) != now.get(name)]
-        before = now
-    return changes
+    pairs = zip((lock.made_by[0], *lock.made_by), lock.made_by, strict=False)
+    return {now["digest"]: changed_inputs(before["inputs"], now["inputs"]) for before, now in pairs}
 
 
 def lock_record(folder: Path) -> dict[str, Any] | None:

@@ -131,22 +131,23 @@ EXIT_GRACE_SECONDS = 5.0
 
 async def wait_readable(fd: int) -> None:
     """Wait until `fd` has data, is at its end, or (a pidfd) its process has ended."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(fd, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(fd)
+    loop = asyncio.get_running_loop()
+    await _wait_for(fd, loop.add_reader, loop.remove_reader)
 
 
 async def wait_writable(fd: int) -> None:
     """Wait until `fd` takes data or its reader is gone."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_writer(fd, ready.set)
+    loop = asyncio.get_running_loop()
+    await _wait_for(fd, loop.add_writer, loop.remove_writer)
+
+
+async def _wait_for(fd: int, add: Callable[..., object], remove: Callable[[int], object]) -> None:
+    ready = asyncio.Event()
+    add(fd, ready.set)
     try:
         await ready.wait()
     finally:
-        loop.remove_writer(fd)
+        remove(fd)
 
 
 class Child:

@@ -92,16 +92,6 @@ class PolicyTree:
         """The tree with the openings of both."""
         return PolicyTree(roots={**self.roots, **other.roots})
 
-    @property
-    def conversation_count(self) -> int:
-        """Number of conversations in which the policy was asked."""
-        count, stack = 0, list(self.roots.values())
-        while stack:
-            node = stack.pop()
-            count += node.ended is None
-            stack += node.after.values()
-        return count
-
     def figures(self, opponent: Opponent) -> ExactFigures:
         """Exact figures against `opponent`; X opens half of the games.
 

@@ -28,7 +28,6 @@ from torch.utils.checkpoint import checkpoint
 
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision, SampledTokens, Sampler, SamplingOptions
-from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training.batch.collate import Batch, BatchTotals, collate, episode_units
 from wanderlust.training.batch.packing import packed_input
 from wanderlust.training.batch.samples import Sample
@@ -86,16 +85,6 @@ class WeightReceiver(Sampler, Protocol):
         Called in every process, and the iterator must be read to its end in each: the parts come together for it.
         """
         ...
-
-
-class LocalWeightReceiver(LocalSampler):
-    """The engine of this process, over a whole copy of the model that is trained."""
-
-    @torch.no_grad()
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Write the weights into the engine's model; what it remembered under the old ones is forgotten."""
-        copy_weights(self.engine.model, weights)
-        self.engine.publish()
 
 
 @torch.no_grad()
