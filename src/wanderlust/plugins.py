@@ -7,7 +7,6 @@ for.
 from __future__ import annotations
 
 import json
-from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -50,15 +49,9 @@ def load(point: EntryPoint, target: str | None = None) -> Any:
 
 def how_to_install(group: str, name: str) -> str:
     """What brings a name that a package beside the core declares, for an error in one line; empty where none does."""
-    extra = _published().get(group, {}).get(name)
-    return f"install it with pip install 'wanderlust[{extra}]'" if extra else ""
-
-
-@cache
-def _published() -> dict[str, dict[str, str]]:
-    """The extra that brings each name of the project's own packages, by group; `published.json` is drawn from them."""
     table: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
-    return table
+    extra = table.get(group, {}).get(name)
+    return f"install it with pip install 'wanderlust[{extra}]'" if extra else ""
 
 
 def distribution_name(point: EntryPoint) -> str:

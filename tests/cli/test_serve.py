@@ -257,7 +257,7 @@ def test_speech_is_the_text_in_pieces():
 
 def test_options_that_do_nothing_may_stand():
     body = {"prompt": "x", "top_k": -1, "repetition_penalty": 1.0, "user": "me", "logit_bias": None}
-    assert parse_completion_request(body, SamplingOptions()).prompts == ["x"]
+    assert parse_completion_request(body, SamplingOptions())[1] == ["x"]
     with pytest.raises(UsageError, match="top_k"):
         parse_completion_request({"prompt": "x", "top_k": 50}, SamplingOptions())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,11 +44,12 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
 
     async def whole(reader: RunReader) -> None:
         with open_evaluation_folder(out, {**settings, "rubric": rubric}) as folder:
-            async for group in rescore_groups(_with_rewards_noted(reader, before), judge):
+            groups = reader.iter_groups(EVALUATION_STAGE, 0)
+            async for group in rescore_groups((_noted(group, before) for group in groups), judge):
                 for rollout in group.rollouts:
                     rollout.provenance = rescored_digest(rollout.provenance, judge)
                 tally.add(group)
-                _note(group, after)
+                _noted(group, after)
                 if folder is not None:
                     folder.store.add([group], stage=EVALUATION_STAGE, step=0, env=str(settings.get("env", "")))
             if folder is not None:
@@ -77,15 +77,10 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
     return 1 if failed else 0
 
 
-def _with_rewards_noted(reader: RunReader, rewards: dict[str, list[float]]) -> Iterator[Group]:
-    """The run's groups; their rewards are noted before anything changes them."""
-    for group in reader.iter_groups(EVALUATION_STAGE, 0):
-        _note(group, rewards)
-        yield group
-
-
-def _note(group: Group, rewards: dict[str, list[float]]) -> None:
+def _noted(group: Group, rewards: dict[str, list[float]]) -> Group:
+    """The group; its rewards are noted as they are now."""
     for rollout in group.rollouts:
         scored = rollout.main_trajectory
         if scored is not None and scored.score is not None and rollout.status is not Status.ERROR:
             rewards.setdefault(rollout.task.id, []).append(scored.score.reward)
+    return group

@@ -14,6 +14,7 @@ import msgspec
 from wanderlust.errors import UsageError, one_line
 from wanderlust.openai_types import Image, arguments_object, declare_tool, join_parts, parse_request
 from wanderlust.serving.dialect import (
+    NO_TURN,
     Events,
     JsonObject,
     SeatRequest,
@@ -308,15 +309,8 @@ class MessageEvents(Events):
 
     def opening(self) -> Iterator[JsonObject]:
         """As `Events`; the tokens read are not known yet, and are told at the end."""
-        nothing = {"type": "message", "id": self._id, "role": "assistant", "model": self._request.model}
-        usage = {
-            "input_tokens": 0,
-            "output_tokens": 0,
-            "cache_read_input_tokens": 0,
-            "cache_creation_input_tokens": 0,
-        }
-        message: JsonObject = {**nothing, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
-        yield {"type": "message_start", "message": message}
+        nothing = render_message(NO_TURN, id=self._id, request=self._request)
+        yield {"type": "message_start", "message": {**nothing, "stop_reason": None}}
         yield {"type": "ping"}
 
     def piece(self, index: int, text: str) -> Iterator[JsonObject]:

@@ -13,11 +13,13 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.types import AnswerOptions, DeclaredTool, Message, Policy, SupportsOptions, Turn
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, Policy, SupportsOptions, Turn, assistant
 
 JsonObject = dict[str, Any]
 OnPiece = Callable[[int, str], None]
 """Receives an answer's number, from 0, and a further piece of its text."""
+NO_TURN = Turn(observation=(), action=assistant(""))
+"""Stands for an answer of which nothing is known yet."""
 MAX_ANSWERS = 64
 """Answers to one request of a seat."""
 

@@ -23,7 +23,6 @@ from wanderlust.serving.agent_api import parse_json_body
 from wanderlust.serving.dialect import Style
 from wanderlust.serving.http import HttpResponse, ResponseStream, Send, error_response
 from wanderlust.serving.model_requests import (
-    ChatCompletionRequest,
     Prompt,
     RequestOptions,
     parse_chat_completion_request,
@@ -200,22 +199,20 @@ class ModelAPI:
             self._live -= 1
 
     async def _chat(self, body: Mapping[str, Any], prefer: str) -> HttpResponse | ResponseStream:
-        request = parse_chat_completion_request(body, self._sampling, prefer=prefer)
-        model = self._resolve_model(request.options)
-        chat = _Chat(model, request, self._number())
+        order, messages, tools = parse_chat_completion_request(body, self._sampling, prefer=prefer)
+        model = self._resolve_model(order)
+        chat = _Chat(model, order, self._number(), messages=messages, tools=tools)
         try:
             chat.open()
         except PolicyFailure as refused:  # the template's
             raise UsageError(str(refused)) from refused
-        return await self._respond(model, request.options, [chat] * request.options.n)
+        return await self._respond(model, order, [chat] * order.n)
 
     async def _text(self, body: Mapping[str, Any], prefer: str) -> HttpResponse | ResponseStream:
-        request = parse_completion_request(body, self._sampling, prefer=prefer)
-        model = self._resolve_model(request.options)
-        texts = [
-            _Text(model, order=request.options, prompt=model.ids(p), request=self._number()) for p in request.prompts
-        ]
-        return await self._respond(model, request.options, [text for text in texts for _ in range(request.options.n)])
+        order, prompts = parse_completion_request(body, self._sampling, prefer=prefer)
+        model = self._resolve_model(order)
+        texts = [_Talk(model, order, self._number(), prompt=model.ids(prompt)) for prompt in prompts]
+        return await self._respond(model, order, [text for text in texts for _ in range(order.n)])
 
     async def _respond(
         self, model: ServedModel, order: RequestOptions, talks: Sequence[_Talk]
@@ -280,9 +277,8 @@ DrawKey = Callable[[RequestOptions, int, int], int]
 class _Talk:
     """A prompt, and the parsing of answers to it."""
 
-    def __init__(self, model: ServedModel, order: RequestOptions, request: int):
-        self.model, self.order, self.request = model, order, request
-        self.prompt: tuple[int, ...] = ()
+    def __init__(self, model: ServedModel, order: RequestOptions, request: int, *, prompt: tuple[int, ...] = ()):
+        self.model, self.order, self.request, self.prompt = model, order, request, prompt
         self.tools: Sequence[DeclaredTool] = ()
 
     async def choice(self, index: int, draw_key: DrawKey, on_tokens: OnTokens | None = None) -> Choice:
@@ -310,21 +306,20 @@ class _Talk:
         )
 
 
-class _Text(_Talk):
-    """A completion."""
-
-    def __init__(self, model: ServedModel, *, order: RequestOptions, prompt: tuple[int, ...], request: int):
-        super().__init__(model, order, request)
-        self.prompt = prompt
-
-
 class _Chat(_Talk):
     """A chat; it continues a cached conversation, where there is one."""
 
-    def __init__(self, model: ServedModel, chat_request: ChatCompletionRequest, request: int):
-        super().__init__(model, chat_request.options, request)
-        self.messages, self.tools = tuple(chat_request.messages), chat_request.tools
-        self.session = ""
+    def __init__(
+        self,
+        model: ServedModel,
+        order: RequestOptions,
+        request: int,
+        *,
+        messages: Sequence[Message],
+        tools: Sequence[DeclaredTool],
+    ):
+        super().__init__(model, order, request)
+        self.messages, self.tools, self.session = tuple(messages), tools, ""
 
     def open(self) -> None:
         """Render the prompt. Raises UsageError and the template's PolicyFailure."""

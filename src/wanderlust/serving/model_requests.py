@@ -45,23 +45,6 @@ class RequestOptions:
     """Ids that end an answer; only those that do so anyway are supported."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatCompletionRequest:
-    """A chat completion's request."""
-
-    options: RequestOptions
-    messages: list[Message]
-    tools: list[DeclaredTool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionRequest:
-    """A completion's request."""
-
-    options: RequestOptions
-    prompts: list[Prompt]
-
-
 class _RequestFields(msgspec.Struct):
     model: str = ""
     max_tokens: int | None = None
@@ -105,7 +88,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 def parse_chat_completion_request(
     body: Mapping[str, Any], default: SamplingOptions, *, prefer: str = ""
-) -> ChatCompletionRequest:
+) -> tuple[RequestOptions, list[Message], list[DeclaredTool]]:
     """Read a chat completion's request. Raises UsageError of one line for what cannot be done."""
     fields = parse_request(body, _Chat, "a chat completion's request")
     if not fields.messages:
@@ -116,14 +99,12 @@ def parse_chat_completion_request(
     messages = [message_from_wire(message) for message in fields.messages]
     if any(message.images for message in messages):
         raise UsageError("an image: this model reads text alone")
-    return ChatCompletionRequest(
-        options=_parse_options(body, fields, default, prefer=prefer), messages=messages, tools=tools
-    )
+    return _parse_options(body, fields, default, prefer=prefer), messages, tools
 
 
 def parse_completion_request(
     body: Mapping[str, Any], default: SamplingOptions, *, prefer: str = ""
-) -> CompletionRequest:
+) -> tuple[RequestOptions, list[Prompt]]:
     """Read a completion's request. Raises UsageError of one line for what cannot be done."""
     fields = parse_request(body, _Text, "a completion's request")
     order = _parse_options(body, fields, default, prefer=prefer)
@@ -135,7 +116,7 @@ def parse_completion_request(
             raise UsageError("prompt: a text or a list of token ids is needed, or a list of such; none may be empty")
     if len(prompts) * order.n > MAX_CHOICES:
         raise UsageError(f"{len(prompts) * order.n} answers at once: a request may have {MAX_CHOICES}")
-    return CompletionRequest(options=order, prompts=prompts)
+    return order, prompts
 
 
 def _parse_options(

@@ -16,6 +16,7 @@ from wanderlust.errors import UsageError, one_line
 from wanderlust.openai_types import MessageContent, declare_tool, parse_request, parse_role, read_content
 from wanderlust.serving.chat_api import UNHONOURED_OPTIONS, RequestFields, first_limit, read_tool_choice, render_logprob
 from wanderlust.serving.dialect import (
+    NO_TURN,
     Events,
     JsonObject,
     SeatRequest,
@@ -26,7 +27,7 @@ from wanderlust.serving.dialect import (
     requested_format,
     unsent_text,
 )
-from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, assistant, system
+from wanderlust.types import AnswerOptions, DeclaredTool, Message, ToolCall, Turn, system
 
 MAX_STORED_RESPONSES = 4096
 """Responses of one episode that can be referred to; the oldest are forgotten first."""
@@ -266,8 +267,7 @@ class ResponseEvents(Events):
 
     def opening(self) -> Iterator[JsonObject]:
         """As `Events`."""
-        nothing = Turn(observation=(), action=assistant(""))
-        answer = render_response(nothing, id=self._id, model=self._request.model, request=self._request.body)
+        answer = render_response(NO_TURN, id=self._id, model=self._request.model, request=self._request.body)
         in_progress = {**answer, "status": "in_progress", "output": [], "usage": None}
         yield self._event("response.created", response=in_progress)
         yield self._event("response.in_progress", response=in_progress)
@@ -275,8 +275,7 @@ class ResponseEvents(Events):
     def piece(self, index: int, text: str) -> Iterator[JsonObject]:
         """As `Events`."""
         if not self._sent:
-            nothing = Turn(observation=(), action=assistant(""))
-            (item,) = render_response(nothing, id=self._id, model="", request={})["output"]
+            (item,) = render_response(NO_TURN, id=self._id, model="", request={})["output"]
             yield from self._item_opening(item, 0)
         self._sent += text
         place = {"item_id": f"msg_{self._id}", "output_index": 0, "content_index": 0}

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from wanderlust.openai_types import call_to_wire
 from wanderlust.policies.base import SampledTokens
-from wanderlust.serving.chat_api import render_choice
+from wanderlust.serving.chat_api import render_choice, render_logprob
+from wanderlust.serving.dialect import JsonObject
 from wanderlust.serving.model_requests import RequestOptions
-from wanderlust.types import Message, Turn
-
-JsonObject = dict[str, Any]
+from wanderlust.types import Message, TokenLogprob, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +106,7 @@ class WireFormat:
         if self.options.logprobs:
             pairs = [(self.decode([token]), logprob) for token, logprob in zip(ids, logprobs, strict=True)]
             if self.chat:
-                content = [
-                    {
-                        "token": token,
-                        "logprob": logprob,
-                        "bytes": list(token.encode(errors="replace")),
-                        "top_logprobs": [],
-                    }
-                    for token, logprob in pairs
-                ]
+                content = [render_logprob(TokenLogprob(text=token, logprob=logprob)) for token, logprob in pairs]
                 exact["logprobs"] = {"content": content, "refusal": None}
             else:
                 offsets = [0, *accumulate(len(token) for token, _ in pairs)]

@@ -144,7 +144,8 @@ def evaluation_result(folder: Path, reader: RunReader, *, group_by: str = "") ->
     report = read_report(folder)
     keys = task_keys(reader)
     complete = covers_all(report, reader)
-    if not complete or (group_by and group_by != _report_key(report)):
+    parts = [report, *report.get("by_code", {}).values()]
+    if not complete or (group_by and group_by != next((p["group_by"] for p in parts if p.get("group_by")), "")):
         seconds = report.get("usage", {}).get("seconds") if complete else None
         report = _computed_report(reader, group_by)
         report["usage"]["seconds"] = seconds
@@ -178,11 +179,6 @@ def training_result(folder: Path) -> dict[str, Any] | None:
         "policy_sentence": report.get("policy_sentence", ""),
         "advice": report["advice"],
     }
-
-
-def _report_key(report: Mapping[str, Any]) -> str:
-    parts = [report, *report.get("by_code", {}).values()]
-    return next((part["group_by"] for part in parts if part.get("group_by")), "")
 
 
 def _computed_report(reader: RunReader, group_by: str) -> dict[str, Any]:

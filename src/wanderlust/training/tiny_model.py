@@ -77,7 +77,8 @@ def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024, tools: Iterable[T
     special = [PAD_TOKEN, *(f"<|{role}|>" for role in ROLES), END_TOKEN]
     if told:
         special += [*LIST_MARKS, *LFM_MARKS]
-        texts = [*texts, *map(_words_of, told.values())]
+        schemas = [json.dumps(one.schema, ensure_ascii=False) for one in told.values()]
+        texts = [*texts, *(f"{one.name} {one.description} {s}" for one, s in zip(told.values(), schemas, strict=True))]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -100,10 +101,6 @@ def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024, tools: Iterable[T
         chat_template=TINY_TOOL_TEMPLATE if told else TINY_CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
-
-
-def _words_of(tool: Tool) -> str:
-    return f"{tool.name} {tool.description} {json.dumps(tool.schema, ensure_ascii=False)}"
 
 
 def fresh_model(tokenizer: Any, shape: ModelShape, *, seed: int) -> Any:

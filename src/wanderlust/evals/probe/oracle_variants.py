@@ -215,11 +215,6 @@ class MisquotedOracle(OracleElsewhere):
 _WHOLE = re.compile(r"(?<![\w.,:-])\d{1,4}(?![\w:-])(?!\.\d{3})")
 
 
-def _listed_numbers(text: str) -> str:
-    """Every number with its neighbours: a list of candidates in its place."""
-    return _WHOLE.sub(lambda match: ", ".join(str(int(match[0]) + n) for n in (-1, 0, 1)), text)
-
-
 MISQUOTES: Sequence[tuple[str, str, Callable[[str], str]]] = (
     ("denied", "the right texts, denied", lambda text: f"It is not true that {text[:1].lower()}{text[1:]}"),
     (
@@ -232,7 +227,11 @@ MISQUOTES: Sequence[tuple[str, str, Callable[[str], str]]] = (
         "the right texts with every number one higher",
         lambda text: _WHOLE.sub(lambda m: str(int(m[0]) + 1), text),
     ),
-    ("candidates", "the right texts with a list of numbers for each", _listed_numbers),
+    (
+        "candidates",
+        "the right texts with a list of numbers for each",
+        lambda text: _WHOLE.sub(lambda m: ", ".join(str(int(m[0]) + n) for n in (-1, 0, 1)), text),
+    ),
 )
 """Names, descriptions and changes of texts in calls: what comes out is wrong, whatever the text was."""
 

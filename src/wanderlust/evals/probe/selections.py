@@ -91,10 +91,6 @@ def _overlapping(view: ProbeView, *, most: bool) -> str:
     return view.options[shared.index(max(shared) if most else min(shared))]
 
 
-def _newest_options(view: ProbeView) -> Sequence[str]:
-    return replace(view, messages=view.messages[-1:], example_count=0).options
-
-
 SELECTIONS: Sequence[Fragment] = (
     *(_at(lambda view: view.options, place) for place in (*range(8), -3, -2, -1)),
     *(_at(lambda view: view.numbers, place) for place in (*range(6), -3, -2, -1)),
@@ -104,7 +100,10 @@ SELECTIONS: Sequence[Fragment] = (
     *(_at(partial(_matches, _LONG), place) for place in (0, -1)),
     *(_at(partial(_in_base, base), place) for base in (16, 2) for place in (0, -1)),
     *(_at(lambda view: view.question.splitlines(), place) for place in (0, 1, -1)),
-    *(_at(_newest_options, place) for place in (0, 1, 2, -2, -1)),
+    *(
+        _at(lambda view: replace(view, messages=view.messages[-1:], example_count=0).options, place)
+        for place in (0, 1, 2, -2, -1)
+    ),
     partial(_overlapping, most=True),
     partial(_overlapping, most=False),
     _answered_before,
