@@ -220,7 +220,11 @@ def _message(wire: Mapping[str, Any], attachments: Mapping[str, str]) -> Message
         else:
             texts.append(f"[{part.get('type', 'unknown')}]")
     calls = tuple(
-        ToolCall(id=str(call.get("id")), name=str(call.get("function")), arguments=_arguments(call.get("arguments")))
+        ToolCall(
+            id=str(call.get("id")),
+            name=str(call.get("function")),
+            arguments=given if isinstance(given := call.get("arguments"), str) else json.dumps(given),
+        )
         for call in wire.get("tool_calls") or ()
     )
     error = wire.get("error")
@@ -233,7 +237,3 @@ def _message(wire: Mapping[str, Any], attachments: Mapping[str, str]) -> Message
         tool_call_id=wire.get("tool_call_id"),
         reasoning="\n".join(reasoning) or None,
     )
-
-
-def _arguments(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

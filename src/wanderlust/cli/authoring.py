@@ -211,9 +211,7 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
     if findings.blind and not findings.teaches_form:
         print_result(None, f"{name}: the reward hardly tells the oracle from chance: {around}")
     if findings.flaws:
-        table = Table(
-            "probe", "what it does", "reward", "of the way up", title=f"{name}: {around}", title_justify="left"
-        )
+        table = Table("probe", "what it does", "reward", "of the way up", title=f"{name}: {around}")
         for flaw in findings.flaws[:MAX_FLAWS_PRINTED]:
             table.add_row(flaw.result.name, flaw.result.description, str(flaw.result.reward), f"{flaw.share:.0%}")
         others = [flaw.result.name for flaw in findings.flaws[MAX_FLAWS_PRINTED:]]

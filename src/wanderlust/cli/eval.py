@@ -118,7 +118,7 @@ def _eval_exact(env: str, name: str, options: PolicyOptions, *, json: bool) -> i
             )
         rows = run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or []
     names = [name for name in rows[0] if name not in ("policy", "exact", "reward")]
-    table = Table(*names, title=f"{policy.label}: exact shares in %", title_justify="left")
+    table = Table(*names, title=f"{policy.label}: exact shares in %")
     for row in rows:
         table.add_row(*(f"{100 * row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names))
     show_result({"policy": policy.label, "exact": rows}, table=table, json=json)

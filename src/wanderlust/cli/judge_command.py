@@ -202,7 +202,6 @@ def _print_calibration(label: str, calibration: Calibration) -> None:
         "",
         "95% interval",
         title=f"{label} on {calibration.items} items, {calibration.positives} right",
-        title_justify="left",
     )
     for name, estimate in (
         ("accuracy", calibration.accuracy),

@@ -224,7 +224,7 @@ async def _group_verdicts(
 
 
 def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> None:
-    table = Table("truth of", "95% interval", title=f"{title}, {gap.groups} tasks", title_justify="left")
+    table = Table("truth of", "95% interval", title=f"{title}, {gap.groups} tasks")
     for name, estimate in (
         ("the rollout that the judge likes best", gap.chosen),
         ("the best rollout", gap.ideal),

@@ -117,16 +117,11 @@ class ReportAccumulator:
             self.played.append(0)
         self.played[task] += 1
         self.stop_reasons[rollout.stop_reason] += 1
-        turns, totals = [turn for seat in rollout.trajectories for turn in seat.turns], self.totals
-        read, written = count_tokens(turns)
-        totals["played"] += 1
-        totals["turns"] += len(turns)
-        totals["tokens_in"] += read
-        totals["tokens_out"] += written
-        totals["tokens_cached"] += sum_usage(turns, "cached_tokens")
-        totals["tokens_reasoning"] += sum_usage(turns, "reasoning_tokens")
+        turns = [turn for seat in rollout.trajectories for turn in seat.turns]
         scored = [(seat, seat.score) for seat in rollout.trajectories if seat.score is not None]
-        totals["scored"] += bool(scored)
+        (read, written), cached = count_tokens(turns), sum_usage(turns, "cached_tokens")
+        self.totals.update(played=1, scored=bool(scored), turns=len(turns), tokens_in=read, tokens_out=written)
+        self.totals.update(tokens_cached=cached, tokens_reasoning=sum_usage(turns, "reasoning_tokens"))
         for seat, score in scored:
             if seat.seat not in self.scores:
                 self.scores[seat.seat] = SeatScores()

@@ -97,7 +97,7 @@ class EstimateReport:
     def table(self) -> Table:
         """For the terminal: each figure that is known."""
         title = "All samples of a task, aggregated"
-        table = Table("", "value", "95% interval", "tasks", title=title, title_justify="left")
+        table = Table("", "value", "95% interval", "tasks", title=title)
         for label, figure in (
             (f"{self.name}: reward of the reference", self.value),
             ("mean rollout", self.mean),

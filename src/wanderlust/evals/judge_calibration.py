@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import atanh, fsum, sqrt, tanh
+from math import fsum, sqrt
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.statistics import Z95, Estimate, mean, share_estimate, wilson
+from wanderlust.evals.statistics import Z95, Estimate, fisher, mean, share_estimate, wilson
 from wanderlust.rubrics.moments import correlation, student_quantile
 
 ALWAYS_YES = 0.9
@@ -130,8 +130,7 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> Estimate | None:
     count, value = len(pairs), correlation(pairs)
     if count < 4 or value is None:
         return None
-    middle, half = atanh(max(min(value, 1 - 1e-9), -1 + 1e-9)), Z95 / sqrt(count - 3)
-    return Estimate(value=value, low=tanh(middle - half), high=tanh(middle + half), count=count, clusters=count)
+    return fisher(value, Z95 / sqrt(count - 3), count=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,9 +163,7 @@ class Report:
     def breakdown_table(self) -> Table:
         """The values of `group_by` side by side with all figures; many of them one below the other, rewards alone."""
         many = len(self.breakdown) > MAX_BREAKDOWN_COLUMNS
-        table = Table(
-            title=f"by {self.group_by}" + (" (all figures with --json)" if many else ""), title_justify="left"
-        )
+        table = Table(title=f"by {self.group_by}" + (" (all figures with --json)" if many else ""))
         table.add_column("")
         if many:
             for name in ("reward", "scored"):
@@ -194,7 +192,7 @@ class Report:
 
     def table(self, title: str = "") -> Table:
         """For the terminal: estimates with intervals, then what failed."""
-        table = Table(title=title or None, title_justify="left")
+        table = Table(title=title or None)
         table.add_column("")
         table.add_column("value", justify="right")
         table.add_column("95% interval")
@@ -224,7 +222,7 @@ def task_table(rows: Sequence[TaskRow], limit: int = 50) -> Table:
     """The tasks with the lowest rewards first; those without a score before them."""
     ordered = sorted(rows, key=lambda row: (row.reward is not None, row.reward or 0.0, row.task))
     left = len(ordered) - limit
-    table = Table(title="by task" + (f" ({left} more with --json)" if left > 0 else ""), title_justify="left")
+    table = Table(title="by task" + (f" ({left} more with --json)" if left > 0 else ""))
     for name in ("task", "reward", "passed", "scored"):
         table.add_column(name, justify="left" if name == "task" else "right")
     for row in ordered[:limit]:

@@ -87,7 +87,8 @@ class _Curves:
             earned += [(made.name, k, {task: by[k] for task, by in known.items()}) for k in made.counts if known]
         points = []
         for name, k, rewards in earned:
-            spent = [self._spent(task, k) for task in rewards]
+            groups = [self.samples[task] for task in rewards]
+            spent = [(k * fmean([one.tokens for one in g]), k * fmean([one.cost for one in g])) for g in groups]
             points.append(_point(name, k, rewards, single=single, spent=spent, difficulty=difficulty))
         chains = {task: self.chains[task] for task in tasks if task in self.chains}
         first = {task: chain[0].reward for task, chain in chains.items()}
@@ -100,11 +101,6 @@ class _Curves:
 
     def _by(self, name: str) -> Callable[[str, int], float]:
         return lambda task, k: expected_best(self.samples[task], k, lambda sample: sample.choices[name])
-
-    def _spent(self, task: str, k: int) -> tuple[float, float]:
-        """Mean tokens and cost of k samples."""
-        samples = self.samples[task]
-        return k * fmean([one.tokens for one in samples]), k * fmean([one.cost for one in samples])
 
 
 def _point(

@@ -63,7 +63,7 @@ class ScalingReport:
     def table(self) -> Table:
         """For the terminal."""
         title = f"{self.policy} in {self.env}, {self.tasks} tasks, {self.samples} samples each"
-        table = Table(title=title, title_justify="left")
+        table = Table(title=title)
         for name in ("tasks", "strategy", "k", "reward", "over one sample", "tokens", "cost"):
             table.add_column(name, justify="left" if name in ("tasks", "strategy") else "right", no_wrap=name == "k")
         before, most = ("", ""), {(one.difficulty, one.strategy): one.k for one in self.points}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import ceil, comb, fsum, sqrt
+from math import atanh, ceil, comb, fsum, sqrt, tanh
 from statistics import NormalDist, fmean, variance
 
 from wanderlust.errors import UsageError
@@ -191,6 +191,12 @@ def pass_all_k(samples: int, correct: int, k: int) -> float:
     if not 1 <= k <= samples or not 0 <= correct <= samples:
         raise ValueError(f"pass^{k} cannot be estimated from {correct} right of {samples} samples")
     return comb(correct, k) / comb(samples, k)
+
+
+def fisher(value: float, half: float, *, count: int) -> Estimate:
+    """A correlation with Fisher's interval (1921); `half` of it is on the scale of the inverse hyperbolic tangent."""
+    middle = atanh(max(min(value, 1 - 1e-9), -1 + 1e-9))
+    return Estimate(value=value, low=tanh(middle - half), high=tanh(middle + half), count=count, clusters=count)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -11,13 +11,13 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import atanh, fsum, sqrt, tanh
+from math import fsum, sqrt
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, RubricFailure
 from wanderlust.evals.choices import ScaledSample, expected_majority
-from wanderlust.evals.statistics import Z95, Estimate, estimate, mean
+from wanderlust.evals.statistics import Z95, Estimate, estimate, fisher, mean
 from wanderlust.evals.traits_report import ConfidenceReport, ParallelPoint, TokenPoint, TraitsReport
 from wanderlust.rubrics.label_free import ExtractAnswer, answer_extractor, environment_score, plurality
 from wanderlust.rubrics.lengths import TASK_REWARD, completion_tokens, reports_tokens
@@ -305,10 +305,7 @@ def rank_correlation(points: Sequence[tuple[float, float]]) -> Estimate | None:
     value = correlation(list(zip(*(_ranks([p[i] for p in points]) for i in (0, 1)), strict=True)))
     if value is None or len(points) < 4:
         return None
-    middle, half = atanh(max(min(value, 1 - 1e-9), -1 + 1e-9)), Z95 * sqrt(1.06 / (len(points) - 3))
-    return Estimate(
-        value=value, low=tanh(middle - half), high=tanh(middle + half), count=len(points), clusters=len(points)
-    )
+    return fisher(value, Z95 * sqrt(1.06 / (len(points) - 3)), count=len(points))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

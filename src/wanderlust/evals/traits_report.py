@@ -89,7 +89,7 @@ class TraitsReport:
     def table(self) -> Table:
         """For the terminal."""
         title = f"Traits of reasoning: {self.samples} samples of {self.tasks} tasks"
-        table = Table("", "value", "95% interval", "tokens", title=title, title_justify="left")
+        table = Table("", "value", "95% interval", "tokens", title=title)
 
         def row(name: str, value: Estimate | None, tokens: float | None = None) -> None:
             if value is not None:

@@ -126,7 +126,7 @@ class Likeliest:
             if not logprobs:
                 raise RubricFailure("the rollouts have no log-probabilities: use a policy that returns tokens")
             sure.append(fsum(logprobs) / len(logprobs))
-        return completions[max(range(len(completions)), key=lambda i: (sure[i], -i))]
+        return completions[sure.index(max(sure))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class MutuallyPredictable:
                 talk += [assistant(other), user("Answer the same question again.")]
             with boundary(RubricFailure):
                 sure.append(await self.likelihood(talk, text))
-        return completions[max(range(len(completions)), key=lambda i: (sure[i], -i))]
+        return completions[sure.index(max(sure))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

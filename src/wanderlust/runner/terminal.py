@@ -37,10 +37,10 @@ class Console(rich_console.Console):
 
 
 class Table(rich_table.Table):
-    """A table that shows strings as they are; options are those of `rich.table.Table`."""
+    """A table that shows strings as they are, its title at the left; options are those of `rich.table.Table`."""
 
-    def __init__(self, *headers: Any, title: str | None = None, **options: Any):
-        super().__init__(*headers, title=plain(title, "table.title"), **options)
+    def __init__(self, *headers: Any, title: str | None = None, title_justify: Any = "left", **options: Any):
+        super().__init__(*headers, title=plain(title, "table.title"), title_justify=title_justify, **options)
 
     def add_column(self, header: Any = "", footer: Any = "", **options: Any) -> None:
         """Add a column."""

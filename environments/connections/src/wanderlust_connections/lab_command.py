@@ -55,7 +55,9 @@ def lab_command(
     with resumable(folder, again) as progress:
         body = run_laboratory(name, folder, seed=seed, watch=progress, workers=workers or default_workers())
         draw_lab_picture(body, folder / PICTURE_FILE)
-    table = Table(*TABLE_HEADER, title="Greedy answers on tasks never trained on; steps are of training")
+    table = Table(
+        *TABLE_HEADER, title="Greedy answers on tasks never trained on; steps are of training", title_justify="center"
+    )
     for row in lab_table_rows(body):
         table.add_row(*row)
     probes = {f"wander probe on the {reward} reward": "; ".join(found) for reward, found in body["probe"].items()}
