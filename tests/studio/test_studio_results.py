@@ -21,7 +21,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.studio.auth import lasting_token
-from wanderlust.studio.comparisons import ScoredSample, widest_pair
+from wanderlust.studio.comparisons import widest_pair
 from wanderlust.studio.static_export import export_site
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, user
 
@@ -127,10 +127,10 @@ def test_the_samples_that_are_shown_differ_where_any_do(studio: Client) -> None:
 
 
 def test_of_equal_means_the_pair_that_differs_most_is_shown() -> None:
-    first = [ScoredSample(id=1, reward=0.5), ScoredSample(id=2, reward=0.5)]
-    second = [ScoredSample(id=3, reward=0.5), ScoredSample(id=4, reward=0.0), ScoredSample(id=5, reward=1.0)]
+    first = [(1, 0.5), (2, 0.5)]
+    second = [(3, 0.5), (4, 0.0), (5, 1.0)]
     a, b = widest_pair(first, second)
-    assert abs(a.reward - b.reward) == 0.5
+    assert abs(a[1] - b[1]) == 0.5
 
 
 def test_more_than_is_compared_is_refused_and_not_left_out(studio: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.comparison import Comparison, compare_rewards, require_one_version
+from wanderlust.evals.comparison import compare_rewards, require_one_version
 from wanderlust.evals.statistics import Estimate
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE
@@ -26,12 +27,9 @@ MAX_TASK_SAMPLES = 1000
 """Most samples of a task in one answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredSample:
-    """One scored rollout of a task."""
-
-    id: int
-    reward: float
+ScoredSample: TypeAlias = tuple[int, float]
+"""Id and reward of a rollout."""
+SamplesByTask: TypeAlias = Mapping[str, Sequence[ScoredSample]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,27 +43,15 @@ class ComparedRollouts:
     """What they are, where that is not an evaluation."""
 
 
-@dataclass(slots=True)
-class RunSamples:
-    """The scored samples of one run, by task."""
-
-    tasks: dict[str, list[ScoredSample]] = field(default_factory=dict)
-    about: str = ""
-
-    def rewards(self) -> dict[str, list[float]]:
-        """The rewards by task."""
-        return {task: [sample.reward for sample in samples] for task, samples in self.tasks.items()}
-
-
 def get_comparison(request: Request) -> Response:
     """The paired difference, and a row for every task that both scored."""
     catalogue, a, b = studio_state(request).index, query_text(request, "a"), query_text(request, "b")
-    first, second = _scored_samples(catalogue, a), _scored_samples(catalogue, b)
-    if not first.tasks or not second.tasks:
-        raise UsageError(f"{a if not first.tasks else b}: nothing was scored there")
-    comparison = compare_rewards(first.rewards(), second.rewards())
-    about = {"a_about": first.about, "b_about": second.about}
-    return json_response({"a": a, "b": b, **about, **comparison_record(comparison, first, second)})
+    chosen = {key: compared_rollouts(catalogue, key) for key in (a, b)}
+    first, second = (_scored_samples(catalogue, key, chosen[key]) for key in (a, b))
+    if not first or not second:
+        raise UsageError(f"{a if not first else b}: nothing was scored there")
+    about = {"a_about": chosen[a].about, "b_about": chosen[b].about}
+    return json_response({"a": a, "b": b, **about, **comparison_record(first, second)})
 
 
 def get_task_samples(request: Request) -> Response:
@@ -104,10 +90,9 @@ def compared_rollouts(catalogue: RunIndex, key: str) -> ComparedRollouts:
     return ComparedRollouts(where="true", about="all rollouts of the run")
 
 
-def _scored_samples(catalogue: RunIndex, key: str) -> RunSamples:
+def _scored_samples(catalogue: RunIndex, key: str, chosen: ComparedRollouts) -> SamplesByTask:
     """Raises UsageError for more than MAX_COMPARED_ROLLOUTS: a part of them would be another figure."""
-    chosen = compared_rollouts(catalogue, key)
-    out = RunSamples(about=chosen.about)
+    out: dict[str, list[ScoredSample]] = {}
     sql = f"select id, task, reward from rollouts where {chosen.where} and reward is not null order by id limit ?"
     with catalogue.reader(key) as store:
         found = store.select(sql, *chosen.values, MAX_COMPARED_ROLLOUTS + 1)
@@ -117,43 +102,42 @@ def _scored_samples(catalogue: RunIndex, key: str) -> RunSamples:
             "use `wander compare`"
         )
     for id, task, reward in found:
-        out.tasks.setdefault(task, []).append(ScoredSample(id=id, reward=reward))
+        out.setdefault(task, []).append((id, reward))
     return out
 
 
-def widest_pair(first: list[ScoredSample], second: list[ScoredSample]) -> tuple[ScoredSample, ScoredSample]:
+def widest_pair(first: Sequence[ScoredSample], second: Sequence[ScoredSample]) -> tuple[ScoredSample, ScoredSample]:
     """The pair of samples that shows the difference of two means best: the ends that lie that way.
 
     Of equal means, the pair that differs most, and the first of each where no two samples differ.
     """
-    rises = _end(min, first), _end(max, second)
-    falls = _end(max, first), _end(min, second)
-    difference = fmean(s.reward for s in second) - fmean(s.reward for s in first)
+    reward = itemgetter(1)
+    rises = min(first, key=reward), max(second, key=reward)
+    falls = max(first, key=reward), min(second, key=reward)
+    difference = fmean(map(reward, second)) - fmean(map(reward, first))
     if difference == 0:
-        return max(rises, falls, key=lambda pair: abs(pair[1].reward - pair[0].reward))
+        return max(rises, falls, key=lambda pair: abs(pair[1][1] - pair[0][1]))
     return rises if difference > 0 else falls
 
 
-def _end(end: Callable[..., ScoredSample], samples: list[ScoredSample]) -> ScoredSample:
-    return end(samples, key=lambda sample: sample.reward)
-
-
-def comparison_record(comparison: Comparison, first: RunSamples, second: RunSamples) -> dict[str, Any]:
+def comparison_record(first: SamplesByTask, second: SamplesByTask) -> dict[str, Any]:
     """The comparison as JSON data: a row per task with both means and one sample of either run that differ."""
+    rewards = [{task: [reward for _, reward in samples] for task, samples in run.items()} for run in (first, second)]
+    comparison = compare_rewards(*rewards)
     gained, lost = set(comparison.gained), set(comparison.lost)
     rows = []
-    for task in sorted(first.tasks.keys() & second.tasks.keys()):
-        ours, theirs = first.tasks[task], second.tasks[task]
-        a, b = widest_pair(ours, theirs)
+    for task in sorted(first.keys() & second.keys()):
+        (a_id, _), (b_id, _) = widest_pair(first[task], second[task])
+        ours, theirs = (of_run[task] for of_run in rewards)
         rows.append(
             {
                 "task": task,
-                "a": fmean(sample.reward for sample in ours),
-                "b": fmean(sample.reward for sample in theirs),
+                "a": fmean(ours),
+                "b": fmean(theirs),
                 "a_samples": len(ours),
                 "b_samples": len(theirs),
-                "a_id": a.id,
-                "b_id": b.id,
+                "a_id": a_id,
+                "b_id": b_id,
                 "flip": "gained" if task in gained else "lost" if task in lost else None,
             }
         )
