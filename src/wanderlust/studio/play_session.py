@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -206,7 +206,7 @@ class GameSession:
             "waiting": self.waiting and not self.over,
             "over": self.over,
             **{viewer.part: viewer.part in self.live for viewer in self._viewers},
-            "score": score_record(self.score),
+            "score": None if self.score is None else asdict(self.score),
             "scores": self.scores,
             "state": self.end_state,
             "stop": self.stop or None,
@@ -251,11 +251,3 @@ def message_record(message: Message, max_chars: int = MAX_MESSAGE_CHARS) -> dict
     if message.tool_call_id is not None:
         record["tool_call_id"] = message.tool_call_id
     return record
-
-
-def score_record(score: Score | None) -> dict[str, Any] | None:
-    """A score as JSON data for the page."""
-    if score is None:
-        return None
-    return {"reward": score.reward, "parts": dict(score.parts), "metrics": dict(score.metrics),
-            "notes": dict(score.notes)}  # fmt: skip

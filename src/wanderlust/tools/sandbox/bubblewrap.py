@@ -54,10 +54,22 @@ class CommandSandbox(ABC):
     """The part of a sandbox that needs nothing but a command inside: `run`, and files by `sh`, `tar` and coreutils."""
 
     bounds: SandboxBounds
+    _started: list[Child]
+    """Programs that `fork`, `undo` and `close` end."""
 
     @abstractmethod
+    def _spawn(self, argv: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> Child:
+        """Start a program with these environment variables besides the usual ones. UsageError after `close`."""
+
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
         """Run a program with its input, keeping `output` bytes of each of its streams."""
+        spawn = partial(self._spawn, argv)
+        return await run_to_end(spawn, stdin=stdin, seconds=seconds, bounds=self.bounds, output=output)
+
+    async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
+        """As `Sandbox.start` says."""
+        self._started.append(child := self._spawn(command_words(command), env or {}))
+        return child
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
@@ -206,15 +218,13 @@ class LocalSandbox(CommandSandbox):
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
         self._running += 1
         try:
-            spawn = partial(self._spawn, argv)
-            return await run_to_end(spawn, stdin=stdin, seconds=seconds, bounds=self.bounds, output=output)
+            return await super()._run(argv, stdin, output, seconds=seconds)
         finally:
             self._running -= 1
 
     async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
         """As `Sandbox.start` says."""
-        child = self._spawn(command_words(command), env or {})
-        self._started.append(child)
+        child = await super().start(command, env=env)
         await child.adopt()
         return child
 
@@ -229,7 +239,7 @@ class LocalSandbox(CommandSandbox):
             os.close(network)
         return door
 
-    def _spawn(self, argv: list[str], env: Mapping[str, str] = MappingProxyType({})) -> Child:
+    def _spawn(self, argv: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> Child:
         if self._closed:
             raise UsageError("this sandbox is closed")
         self._changed = True
@@ -239,7 +249,7 @@ class LocalSandbox(CommandSandbox):
             handed.callback(os.close, status_write)
             filtering = _hand_over(seccomp.program(watching=self.own_user and self.bounded_as_a_whole), handed)
             # Variables hold keys, and every user of this machine may read a command line.
-            words = "\0".join(self._bwrap(env, seccomp=filtering, status=status_write)).encode() + b"\0"
+            words = "\0".join(self._bwrap(variables, seccomp=filtering, status=status_write)).encode() + b"\0"
             arguments = _hand_over(words, handed)
             network = [] if self._network < 0 else [f"--net=/proc/self/fd/{self._network}"]
             *enter, end = self._folder.enter_command()

@@ -25,13 +25,10 @@ from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox import bubblewrap
 from wanderlust.tools.sandbox.base import (
     MEBI,
-    NOT_EXECUTABLE_STATUS,
     Result,
     SandboxBounds,
-    SandboxCommand,
     run_bounded,
 )
-from wanderlust.tools.sandbox.bubblewrap import command_words
 from wanderlust.tools.sandbox.overlay import AGENT_UID
 
 _WAIT = "while :; do sleep 2147483647 & wait $!; [ $? = 137 ] || exit; done"
@@ -117,15 +114,9 @@ class ContainerSandbox(bubblewrap.CommandSandbox):
 
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
         try:
-            child = self._spawn(argv)
-        except (ValueError, OSError) as error:
-            return Result(code=NOT_EXECUTABLE_STATUS, stderr=f"this command cannot be started: {error}".encode())
-        bound = self.bounds.seconds if seconds is None else min(seconds, self.bounds.seconds)
-        try:
-            return await run_bounded(child, stdin=stdin, seconds=bound, output=output)
+            return await super()._run(argv, stdin, output, seconds=seconds)
         finally:
-            child.close()
-            if not any(started.alive for started in self._started if not started.closed):
+            if not self._closed and not any(started.alive for started in self._started if not started.closed):
                 await self._sweep()
 
     async def _sweep(self) -> None:
@@ -139,11 +130,6 @@ class ContainerSandbox(bubblewrap.CommandSandbox):
         named = [f"--env={name}={value}" for name, value in variables.items()]
         words = [self.engine, "exec", "--interactive", f"--user={self.user}", *named, self.name, *argv]
         return Child(words, env=engine_environment())
-
-    async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
-        """As `Sandbox.start` says."""
-        self._started.append(child := self._spawn(command_words(command), env or {}))
-        return child
 
     async def listen(self) -> socket.socket:
         """Raises SandboxFailure: the engine holds the container's network."""

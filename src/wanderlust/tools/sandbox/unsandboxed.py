@@ -22,22 +22,24 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, ClassVar, cast
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
-from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds, SandboxCommand, run_to_end
-from wanderlust.tools.sandbox.bubblewrap import SANDBOX_PATH, CommandSandbox, command_words, rlimits
+from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds
+from wanderlust.tools.sandbox.bubblewrap import SANDBOX_PATH, CommandSandbox, rlimits
 from wanderlust.tools.sandbox.users import reserve_user
 
 MARK_VARIABLE = "WANDERLUST_SANDBOX"
 
 
 class UnisolatedSandbox(CommandSandbox):
-    """A sandbox without isolation; warns with NotIsolatedWarning when it is made, and marks every `Result`."""
+    """A sandbox without isolation; warns with NotIsolatedWarning when it is made, and marks every `Result`.
+
+    `run` ends what `start` has started, too, where this process is root: it is of the same user.
+    """
 
     isolated: ClassVar[bool] = False
 
@@ -75,14 +77,7 @@ class UnisolatedSandbox(CommandSandbox):
             subprocess.run(["chown", "-RhP", f"{self._user}:{self._user}", "--", folder], check=True)
 
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
-        spawn = partial(self._spawn, argv)
-        result = await run_to_end(spawn, stdin=stdin, seconds=seconds, bounds=self.bounds, output=output)
-        return replace(result, isolated=False)
-
-    async def start(self, command: SandboxCommand, *, env: Mapping[str, str] | None = None) -> Child:
-        """As `Sandbox.start` says; `run` ends it too where this process is root, being of the same user."""
-        self._started.append(child := self._spawn(command_words(command), env or {}))
-        return child
+        return replace(await super()._run(argv, stdin, output, seconds=seconds), isolated=False)
 
     async def listen(self) -> socket.socket:
         """A socket on the loopback of this machine: without isolation, every program here reaches it."""
