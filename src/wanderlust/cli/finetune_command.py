@@ -16,7 +16,7 @@ from wanderlust.cli.output import show_result
 from wanderlust.cli.train_command import RunOptions, refuse_existing_run, run_of_recipe
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Precision
-from wanderlust.store.run_folder import OFFLINE_COMMANDS, RUNS_FOLDER, shell_command
+from wanderlust.store.run_folder import OFFLINE_COMMANDS, RUNS_FOLDER, option_words, shell_command
 from wanderlust.training.finetune_config import FinetuneConfig, Method
 from wanderlust.training.loggers import check_logger_names
 
@@ -168,8 +168,7 @@ def _run(
                 folder, loggers=logger, progress=progress, previous_state=run_options.previous_state
             )
         else:
-            given = [(f"--{name.replace('_', '-')}", *(() if v is True else (str(v),))) for name, v in settings.items()]
-            words = (command, str(data), "--policy", policy, *(word for option in given for word in option))
+            words = (command, str(data), "--policy", policy, *option_words(settings))
             result = finetune(
                 data,
                 policy,

@@ -169,10 +169,15 @@ def training_command_words(
 ) -> tuple[str, ...]:
     """The words after `wander` that begin a training run: where it starts, and the options that are not the default."""
     start = ["--preset", preset] if preset else [env, "--policy", policy]
-    given, default = asdict(options), asdict(defaults)
-    changed = [(name, value) for name, value in given.items() if value != default[name]]
-    words = [(f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])) for name, value in changed]
-    return ("train", *start, *chain.from_iterable(words))
+    default = asdict(defaults)
+    changed = {name: value for name, value in asdict(options).items() if value != default[name]}
+    return ("train", *start, *option_words(changed))
+
+
+def option_words(given: Mapping[str, Any]) -> list[str]:
+    """The words of options with their values; one that is True stands alone."""
+    words = ([f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])] for name, value in given.items())
+    return [*chain.from_iterable(words)]
 
 
 PLAY_STAGE = "play"
@@ -236,13 +241,9 @@ DEFAULTS = (("seats", ""), ("seed", 0), ("samples", 1), ("pass_threshold", 1.0))
 
 def format_eval_command(settings: Mapping[str, Any], **more: Any) -> str:
     """The command with these settings; those that are None or False are left out, and what is the default."""
-    words: list[str | Path] = []
-    for name, value in {**settings, **more}.items():
-        if name == "env" or value is None or value is False or (name, value) in DEFAULTS:
-            continue
-        option = f"--{name.replace('_', '-')}"
-        words += [option] if value is True else [option, str(value)]
-    return shell_command("eval", str(settings["env"]), *words)
+    told = {name: value for name, value in {**settings, **more}.items() if value is not None and value is not False}
+    given = {name: value for name, value in told.items() if name != "env" and (name, value) not in DEFAULTS}
+    return shell_command("eval", str(settings["env"]), *option_words(given))
 
 
 def find_evaluation(path: Path) -> tuple[Path, Mapping[str, Any]]:
