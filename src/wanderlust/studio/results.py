@@ -144,8 +144,7 @@ def evaluation_result(folder: Path, reader: RunReader, *, group_by: str = "") ->
     report = read_report(folder)
     keys = task_keys(reader)
     complete = covers_all(report, reader)
-    parts = [report, *report.get("by_code", {}).values()]
-    if not complete or (group_by and group_by != next((p["group_by"] for p in parts if p.get("group_by")), "")):
+    if not complete or (group_by and group_by != _report_key(report)):
         seconds = report.get("usage", {}).get("seconds") if complete else None
         report = _computed_report(reader, group_by)
         report["usage"]["seconds"] = seconds
@@ -181,6 +180,11 @@ def training_result(folder: Path) -> dict[str, Any] | None:
     }
 
 
+def _report_key(report: Mapping[str, Any]) -> str:
+    parts = [report, *report.get("by_code", {}).values()]
+    return next((part["group_by"] for part in parts if part.get("group_by")), "")
+
+
 def _computed_report(reader: RunReader, group_by: str) -> dict[str, Any]:
     ((count,),) = reader.select("select count(*) from rollouts where stage = ?", EVALUATION_STAGE)
     if count > MAX_COMPUTED_ROLLOUTS:
@@ -214,7 +218,7 @@ def version_changes(lock: Lock | None) -> dict[str, list[str]]:
     """By digest, the names of the inputs that differ from those of the version before."""
     if lock is None:
         return {}
-    pairs = zip((lock.made_by[0], *lock.made_by), lock.made_by, strict=False)
+    pairs = zip((*lock.made_by[:1], *lock.made_by), lock.made_by, strict=False)
     return {now["digest"]: changed_inputs(before["inputs"], now["inputs"]) for before, now in pairs}
 
 

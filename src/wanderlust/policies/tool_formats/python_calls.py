@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from wanderlust.types import decode_arguments
+
 MAX_NESTING = 64
 """Depth of lists and dicts inside of each other."""
 
@@ -44,10 +46,7 @@ def parse_python_calls(text: str) -> list[tuple[str, str]]:
 
 def render_python_call(name: str, arguments: str) -> str:
     """Render a call as Python; arguments that are no JSON object are written unchanged."""
-    try:
-        values = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        values = None
+    values = decode_arguments(arguments or "{}")
     if not isinstance(values, dict):
         return f"{name}({arguments})"
     written = (

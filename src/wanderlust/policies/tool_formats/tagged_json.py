@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.policies.tool_formats.python_calls import LiteralParseError, parse_python_calls, render_python_call
-from wanderlust.types import Message, Tool, ToolCall, assistant
+from wanderlust.types import Message, Tool, ToolCall, assistant, decode_arguments
 
 _FUNCTION = re.compile(r"\s*<function=([^<>\n]+)>\s*")
 _PARAMETER = re.compile(r"\s*<parameter=([^<>\n]+)>\n?")
@@ -49,10 +49,7 @@ def parse_tagged_call(text: str) -> tuple[str, str]:
 
 def render_tagged_call(name: str, arguments: str) -> str:
     """Render a call in tags; arguments that are no JSON object are written unchanged."""
-    try:
-        values = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        values = None
+    values = decode_arguments(arguments or "{}")
     if not isinstance(values, dict):
         return f"<function={name}>\n{arguments}\n</function>"
     parameters = ""
