@@ -172,8 +172,13 @@ class Renderer:
         self._decode = lru_cache(TEXT_CACHE_ENTRIES)(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)))
         self._piece = lru_cache(TEXT_CACHE_ENTRIES)(self._piece_after)
         self._results = lru_cache(TEXT_CACHE_ENTRIES)(self._results_after)
-        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(self._opening_of)
-        self._writes_answers_plainly = self._answers_plainly()
+        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(
+            lambda messages, schemas: self.encode(self.text(messages, [*map(tool_from_wire, json.loads(schemas))]))
+        )
+        plain = assistant(" second\n")
+        written = self.answer_text_at([_ASKED, plain], 1)
+        self._writes_answers_plainly = written is not None and written[1] == plain.content + str(tokenizer.eos_token)
+        """Whether the template writes an answer without calls as it is, space included, and nothing before it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is remembered stays here."""
@@ -348,21 +353,12 @@ class Renderer:
         closing = before[end:] if end >= 0 else self.closing
         return self.encode(self._tail(closing, closed) + after[len(before) :])
 
-    def _opening_of(self, messages: tuple[Message, ...], schemas: str) -> tuple[int, ...]:
-        return self.encode(self.text(messages, [tool_from_wire(one) for one in json.loads(schemas)]))
-
     def _writes_system(self) -> bool:
         """Whether the template writes a system message where it stands."""
         try:
             return "first rule" in self._apply_template([system("first rule"), _ASKED], None, asks=True)
         except _REFUSALS:
             return False
-
-    def _answers_plainly(self) -> bool:
-        """Whether the template writes an answer without calls as it is, space included, and nothing before it."""
-        answer = assistant(" second\n")
-        written = self.answer_text_at([_ASKED, answer], 1)
-        return written is not None and written[1] == answer.content + str(self.tokenizer.eos_token)
 
     def _detect_call_format(self) -> tuple[ToolCallFormat, bool]:
         """The format of the template's calls, and whether the template writes them itself."""
