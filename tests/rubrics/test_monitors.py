@@ -13,7 +13,6 @@ from wanderlust.rubrics.moments import Moments, correlation
 from wanderlust.rubrics.monitors import BASELINE_STEPS, MONITORS, MonitorAlert, run_monitors
 from wanderlust.rubrics.step_statistics import (
     compute_step_statistics,
-    distinct_n,
     most_frequent_answer,
     normalize_answer,
     repeated_ngram_share,
@@ -184,7 +183,6 @@ def test_texts():
     assert normalize_answer("so \\boxed{4 2}") == "4 2"
     assert repeated_ngram_share("a b c d " * 50) > 0.9
     assert repeated_ngram_share(" ".join(map(str, range(100)))) == 0.0
-    assert distinct_n(["a b a b a b"]) == pytest.approx(2 / 5)
     assert most_frequent_answer([["x", "x"], ["x", "y"]]) == ("x", 0.75)
     assert most_frequent_answer([["x", "x"]]) == ("", 0.0)
     for other, overlap in (("a b c d e", 1.0), ("v w x y z", 0.0)):

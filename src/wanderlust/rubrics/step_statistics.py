@@ -57,16 +57,6 @@ def repeated_ngram_share(text: str, n: int = 4) -> float:
     return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
-def distinct_n(texts: Sequence[str], n: int = 2) -> float:
-    """Different runs of n words over all runs, in all texts together (distinct-n, arXiv 1510.03055); 1 without any."""
-    different, count = set[tuple[str, ...]](), 0
-    for text, copies in Counter(texts).items():
-        runs = ngrams(split_words(text), n)
-        different.update(runs)
-        count += copies * len(runs)
-    return len(different) / count if count else 1.0
-
-
 def similarity_of(
     texts_by_task: Sequence[Sequence[str]], answers_by_task: Sequence[Sequence[str]], *, seed: int = 0
 ) -> AnswerSimilarity:
@@ -92,7 +82,6 @@ def similarity_of(
         tasks=len(answers),
         answers_per_task=len(totals) / len(answers) if answers else 0.0,
         overlap=Moments(overlap.mean, error, overlap.count, min(tasks, overlap.count)),
-        distinct_bigrams=distinct_n([text for texts in texts_by_task for text in texts]),
     )
 
 
@@ -172,8 +161,6 @@ class AnswerSimilarity:
     """Number of different answers over the number of tasks: small where the answers are a few labels."""
     overlap: Moments
     """Of their wording."""
-    distinct_bigrams: float
-    """Share of different pairs of words among all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +201,6 @@ class StepStatistics:
 
     step: int
     reward: Moments
-    reward_variance: float
-    """Over rollouts."""
     parts: Mapping[str, Moments]
     """What each part adds to the reward; empty where that does not sum up to it."""
     held_out: Mapping[str, Moments]
@@ -243,7 +228,6 @@ def compute_step_statistics(
     *,
     step: int,
     seat: str | None = None,
-    strength: str = "strength",
     held_out_names: Collection[str] | None = None,
     contributions: Contributions = dict,
 ) -> StepStatistics:
@@ -272,11 +256,9 @@ def compute_step_statistics(
         return values if held_out_names is None else {name: values[name] for name in held_out_names if name in values}
 
     hidden, parts = _columns(rows, metrics), _columns(rows, lambda row: row.parts)
-    rewards = Moments.of([[row.reward for row in group] for group in rows])
     return StepStatistics(
         step=step,
-        reward=rewards,
-        reward_variance=fsum((row.reward - rewards.mean) ** 2 for row in flat) / max(len(flat), 1),
+        reward=Moments.of([[row.reward for row in group] for group in rows]),
         parts={name: Moments.of(column) for name, column in parts.items()},
         held_out={name: Moments.of(column) for name, column in hidden.items()},
         pairs=dict(_pairs(rows, hidden, parts=parts if len(parts) > 1 else ())),
@@ -285,7 +267,7 @@ def compute_step_statistics(
         repetition=Moments.of([[row.repetition for row in group] for group in rows]),
         length=Moments.of([[row.length for row in group] for group in rows]),
         length_effect=_length_effect(rows),
-        by_opponent_strength=_by_opponent_strength(groups, rows, strength),
+        by_opponent_strength=_by_opponent_strength(groups, rows),
         examples=_examples(flat, similarity.answer),
     )
 
@@ -406,10 +388,10 @@ def final_answer(text: str) -> str:
     return " ".join(re.findall(r"-?\w+", answer.lower()))[:1_000]
 
 
-def _by_opponent_strength(groups: Sequence[Group], rows: Sequence[Sequence[_Row]], name: str) -> dict[float, Moments]:
+def _by_opponent_strength(groups: Sequence[Group], rows: Sequence[Sequence[_Row]]) -> dict[float, Moments]:
     by: dict[float, list[list[float]]] = {}
     for group, group_rows in zip(groups, rows, strict=True):
-        strength = group.task.info.get(name)
+        strength = group.task.info.get("strength")
         if isinstance(strength, int | float) and group_rows:
             by.setdefault(float(strength), []).append([row.reward for row in group_rows])
     return {strength: Moments.of(clusters) for strength, clusters in sorted(by.items())}

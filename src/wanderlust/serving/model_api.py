@@ -52,9 +52,9 @@ class PrefixCache:
     Answers that a program repeats with other spaces at their ends, or with arguments written anew, count as equal.
     """
 
-    def __init__(self, on_drop: Callable[[str], None], *, max_entries: int = PREFIX_CACHE_ENTRIES):
+    def __init__(self, on_drop: Callable[[str], None]):
         """`on_drop` is called with each session that is dropped."""
-        self._on_drop, self._max_entries = on_drop, max_entries
+        self._on_drop = on_drop
         self._entries: OrderedDict[bytes, CachedConversation] = OrderedDict()
 
     def take(self, messages: Sequence[Message], tools: Sequence[Tool]) -> CachedConversation | None:
@@ -68,7 +68,7 @@ class PrefixCache:
         """Store a conversation, and drop the least recently used ones above the bound."""
         digest = _digests(conversation.messages, tools)[-1]
         dropped = [self._entries.pop(digest)] if digest in self._entries else []
-        while len(self._entries) >= self._max_entries:
+        while len(self._entries) >= PREFIX_CACHE_ENTRIES:
             dropped.append(self._entries.popitem(last=False)[1])
         for old in dropped:
             self._on_drop(old.session)

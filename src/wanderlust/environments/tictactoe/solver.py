@@ -189,16 +189,15 @@ def lint_opponent(
     *,
     opening: tuple[bool, ...] = (True, False),
     boards_seen: Iterable[str] | None = None,
-    sliver: float = MIN_COVERAGE,
 ) -> list[str]:
     """One line per finding, none when all is well: too few positions possible, too few seen in training."""
     findings, opponent_share = [], opponent_reach(opponent, opening=opening)
-    if opponent_share.share < sliver:
+    if opponent_share.share < MIN_COVERAGE:
         findings.append(
             f"this opponent can produce {opponent_share.positions} of {opponent_share.possible} positions "
             f"({opponent_share.share:.0%}, {opponent_share.replies} replies): a model can memorise them; vary its moves"
         )
-    if boards_seen is not None and (covered := coverage(boards_seen)) < sliver:
+    if boards_seen is not None and (covered := coverage(boards_seen)) < MIN_COVERAGE:
         findings.append(
             f"training saw {covered:.0%} of the {opponent_share.possible} positions: "
             "play more games, more opponents or mid-game starts"
