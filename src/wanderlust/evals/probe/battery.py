@@ -34,6 +34,7 @@ from wanderlust.evals.probe.probe import (
     ProbePlayer,
     always_answer,
     learn_form,
+    named_probe,
 )
 from wanderlust.evals.probe.report import (
     ATTACK_KIND,
@@ -104,20 +105,17 @@ async def run_probes(
     by_name: list[tuple[str, ProbeResult | None]] = []
     if oracle is not None:
         on_probe("oracle", 1, of)
-        who = Probe(name="oracle", description="knows the answers", answer=lambda _: None, kind=ORACLE_KIND)
+        who = named_probe("oracle", "knows the answers", lambda _: None, kind=ORACLE_KIND)
         oracle_result = await room.play(who, policy=oracle)
     strangers = room.stranger_probes()
     if oracle is None or room.takes_turns:
-        ignorant.append(
-            Probe(name="random-example", description="a random known answer", answer=random_example, kind=IGNORANT)
-        )
+        ignorant.append(named_probe("random-example", "a random known answer", random_example, kind=IGNORANT))
     await room.listen_to_garbage()
     for number, one in enumerate((*ignorant, *battery), 2 if oracle is not None else 1):
         on_probe(one.name, min(number, of), of)
         by_name.append((one.name, await room.play(one, policy=one)))
     if random is not None:
-        what = "the environment's own random player"
-        chance = Probe(name="random", description=what, answer=lambda _: None, kind=IGNORANT)
+        chance = named_probe("random", "the environment's own random player", lambda _: None, kind=IGNORANT)
         by_name.append((chance.name, await room.play(chance, policy=random)))
     words = source_words(env, answers=room.right_answers)
     if words:
@@ -200,7 +198,7 @@ class ProbeRun:
 
     async def listen_to_garbage(self) -> None:
         """Play a text without any form, which nothing that is understood looks like."""
-        garbage = Probe(name="garbage", description="no form at all", answer=always_answer(GARBAGE))
+        garbage = named_probe("garbage", "no form at all", always_answer(GARBAGE))
         self.garbage = {r.task.id: r for r in await self._rollouts(garbage, self.tasks)}
 
     async def searched(self, words: Sequence[str]) -> ProbeResult | None:
@@ -236,7 +234,7 @@ class ProbeRun:
 
         attacker = await train_attacker(batch, actions, episodes=episodes, seed=self.seed)
         what = f"a small policy that learnt from {episodes} episodes"
-        who = Probe(name=ATTACK_KIND, description=what, answer=lambda _: None, kind=ATTACK_KIND)
+        who = named_probe(ATTACK_KIND, what, lambda _: None, kind=ATTACK_KIND)
         return await self.play(who, policy=attacker, tasks=self.tasks[half:] or self.tasks)
 
     async def play(self, one: Probe, *, policy: Policy, tasks: Sequence[Task] = ()) -> ProbeResult | None:
@@ -312,18 +310,10 @@ class ProbeRun:
         if len(answers) < len(self.actions) or len({*answers}) < 2:
             return []
         (usual, _), *_ = Counter(answers).most_common(1)
+        what = "the oracle's answer to some task, whatever is asked"
         return [
-            Probe(
-                name=STRANGER_KIND,
-                description="the oracle's answer to some task, whatever is asked",
-                answer=lambda view: view.random.choice(answers),
-                kind=STRANGER_KIND,
-            ),
-            Probe(
-                name="usual",
-                description="the oracle's most frequent answer, whatever is asked",
-                answer=always_answer(usual),
-            ),
+            named_probe(STRANGER_KIND, what, lambda view: view.random.choice(answers), kind=STRANGER_KIND),
+            named_probe("usual", "the oracle's most frequent answer, whatever is asked", always_answer(usual)),
         ]
 
     async def play_from_oracle(
@@ -354,7 +344,7 @@ class ProbeRun:
     ) -> ProbeResult | None:
         """The oracle's result with changed texts in its calls, in the tasks where there was something to change."""
         policy = MisquotedOracle(oracle, change, self.env.graded_arguments)
-        one = Probe(name=name, description=what, answer=lambda _: None, kind="tools")
+        one = named_probe(name, what, lambda _: None, kind="tools")
         earned = await self.play(one, policy=policy)
         changed = {} if earned is None else {t: r for t, r in earned.by_task.items() if t in policy.changed}
         if earned is None or not changed:
