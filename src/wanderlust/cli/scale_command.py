@@ -86,6 +86,8 @@ class ScaleOptions(PriceOptions):
 
 
 DEFAULT_SCALE_OPTIONS = ScaleOptions()
+SCALE_ARGUMENTS = ("split", "samples", "rounds", "choose_by", "out", "concurrency")
+"""Options that are arguments of `scale` as they are."""
 
 
 def scale_command(
@@ -120,16 +122,11 @@ def scale_command(
             scale(
                 resolved.env,
                 player.policy,
-                split=scale_options.split,
+                **{name: getattr(scale_options, name) for name in SCALE_ARGUMENTS},
                 n=scale_options.num_tasks,
-                samples=scale_options.samples,
-                rounds=scale_options.rounds,
-                choose_by=scale_options.choose_by,
                 judge=judge,
                 estimators=estimators,
                 prices=scale_options.prices(),
-                out=out,
-                concurrency=scale_options.concurrency,
                 seed=answer_options.seed,
                 progress=progress,
             )

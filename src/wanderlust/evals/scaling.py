@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from math import fsum, inf
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.aggregation import MAX_CONCURRENT_ESTIMATES, estimate_group
 from wanderlust.evals.choices import ScaledSample, expected_best, expected_majority
 from wanderlust.evals.evaluate import evaluate, policy_name
+from wanderlust.evals.report import Report
 from wanderlust.evals.scaling_report import ScalingPoint, ScalingReport
 from wanderlust.evals.statistics import estimate, mean
 from wanderlust.policies.base import TokenPrices
@@ -128,26 +131,13 @@ class _Player:
     """Plays what the curves are of, as evaluations in folders of their own, which go on where they were stopped."""
 
     env: Environment
-    policy: Policy
     folder: Path
-    seed: int
-    concurrency: int
-    prices: TokenPrices | None
-    progress: Logger | bool
+    play: Callable[..., Awaitable[Report]]
+    """`evaluate`, but for tasks, samples and folder."""
 
     async def groups(self, name: str, tasks: Sequence[Task], samples: int) -> dict[str, Group]:
         """The rollouts of each task, by its id."""
-        await evaluate(
-            self.env,
-            self.policy,
-            tasks=tasks,
-            samples=samples,
-            out=self.folder / name,
-            seed=self.seed,
-            concurrency=self.concurrency,
-            prices=self.prices,
-            progress=self.progress,
-        )
+        await self.play(tasks=tasks, samples=samples, out=self.folder / name)
         with RunStore.read(find_evaluation(self.folder / name)[0]) as reader:
             return {group.task.id: group for group in reader.iter_groups(EVALUATION_STAGE, 0)}
 
@@ -337,15 +327,9 @@ async def scale(  # noqa: PLR0913 (the whole of `wander scale` as one call)
     names = [*choose_by] or ([environment.choose_by] if environment.choose_by else [])
     tasks = choose_tasks(iter_tasks(environment, split), n)
     with nullcontext(str(out)) if out is not None else tempfile.TemporaryDirectory() as folder:
-        player = _Player(
-            env=environment,
-            policy=policy,
-            folder=Path(folder),
-            seed=seed,
-            concurrency=concurrency,
-            prices=prices,
-            progress=progress,
-        )
+        same: dict[str, Any] = {"seed": seed, "concurrency": concurrency, "prices": prices, "progress": progress}
+        play = partial(evaluate, environment, policy, **same)
+        player = _Player(env=environment, folder=Path(folder), play=play)
         groups = await player.groups(SAMPLES_FOLDER, tasks, samples)
         chains = await player.revisions(groups, tasks, rounds) if rounds else {}
         whole = {id: group for id, group in groups.items() if len(_scored(group.rollouts)) == samples}
