@@ -177,16 +177,12 @@ def draw_tasks(env: Environment, split: str, count: int, *, seed: int) -> list[T
 
 
 async def probe_environment(
-    env: Environment,
-    *,
-    tasks: Sequence[Task],
-    oracle: str = ORACLE,
-    battery: Sequence[Probe] = BATTERY,
-    attack: int = 0,
-    seed: int = 0,
-    on_probe: OnProgress = lambda what, number, of: None,
+    env: Environment, *, tasks: Sequence[Task], oracle: str = ORACLE, **options: Any
 ) -> ProbeReport:
-    """`run_probes` with the environment's own players: `oracle` earns the full reward, `random` what chance earns."""
+    """`run_probes`, which takes the options, with the environment's own players.
+
+    `oracle` earns the full reward, `random` what chance earns.
+    """
     players = players_of(env)
     return await run_probes(
         env,
@@ -194,10 +190,7 @@ async def probe_environment(
         oracle=players[oracle]() if oracle in players else None,
         random=players[RANDOM_POLICY]() if RANDOM_POLICY in players else None,
         others=next((players[name]() for name in (oracle, *players) if name in players), None),
-        battery=battery,
-        attack=attack,
-        seed=seed,
-        on_probe=on_probe,
+        **options,
     )
 
 

@@ -131,15 +131,14 @@ async def running_studio(
     token: str,
     host: str = "127.0.0.1",
     port: int = 0,
-    page_folder: Path = PAGE_FOLDER,
-    plays_folder: Path = RUNS_FOLDER,
+    **folders: Path,
 ) -> AsyncIterator[str]:
     """Serve the studio for the time of the block; yields its address. A `port` of 0 is any free one.
 
-    Raises UsageError when it cannot listen there.
+    `folders` are those of `make_application`. Raises UsageError when it cannot listen there.
     """
     with _listening(host, port) as listening:
-        app = make_application(roots, token=token, hosts=(host,), page_folder=page_folder, plays_folder=plays_folder)
+        app = make_application(roots, token=token, hosts=(host,), **folders)
         config = uvicorn.Config(
             app,
             log_config=None,
