@@ -39,16 +39,9 @@ class TrlEnvironments:
     block. Every group of rows with one task and seed plays the same episode, as the rollouts of a group do here.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        *,
-        split: str = "train",
-        limits: Limits | None = None,
-        seat: str = "",
-        others: Mapping[str, Policy] | None = None,
-    ):
-        self._made = partial(DrivenSeat, env, split=split, limits=limits, seat=seat, others=others)
+    def __init__(self, env: Environment, **options: Any):
+        """`options` are those of `DrivenSeat`."""
+        self._made = partial(DrivenSeat, env, **options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="wanderlust-trl", daemon=True)
         self._thread.start()

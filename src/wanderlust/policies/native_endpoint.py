@@ -28,14 +28,13 @@ class NativeEndpoint(HttpConnection, ABC):
         url: URL,
         model: str,
         *,
-        headers: Mapping[str, str],
         temperature: float | None = None,
         max_tokens: int | None = None,
-        timeout: float = 300.0,
-        concurrency: int = 64,
         extra_body: Mapping[str, Any] | None = None,
+        **connection: Any,
     ):
-        super().__init__(headers=headers, timeout=timeout, concurrency=concurrency)
+        """`connection` are options of `HttpConnection`."""
+        super().__init__(**connection)
         self.url, self.model = url, model
         self.temperature, self.max_tokens = temperature, max_tokens
         self._extra = dict(extra_body or {})
