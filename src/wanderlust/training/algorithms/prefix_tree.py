@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from wanderlust.policies.base import NOT_SAMPLED
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import set_token_advantages
+from wanderlust.training.algorithms.base import scored_by_seat, set_token_advantages
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
 
@@ -36,9 +36,8 @@ class PrefixTree:
 
     async def assign_advantages(self, group: Group) -> None:
         """Write `advantages` and their mean on every scored trajectory, seat by seat; failed rollouts get none."""
-        for seat in {t.seat for r in group.rollouts for t in r.trajectories}:
-            scored = [t for r in group.rollouts for t in r.trajectories if t.seat == seat and t.score is not None]
-            rewards = [t.score.reward for t in scored if t.score is not None]
+        for seat in scored_by_seat(group):
+            scored, rewards = [trajectory for trajectory, _ in seat], [reward for _, reward in seat]
             scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
             explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == NOT_SAMPLED]
             own = [i for i in range(len(scored)) if i not in explorers]
