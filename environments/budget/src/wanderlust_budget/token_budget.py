@@ -104,9 +104,9 @@ class TokenBudget(WrappedEnvironment):
 
     def __init__(
         self,
-        env: Environment | str,
+        env: Environment | str = "calculator",
         *,
-        kind: BudgetKind = "exact",
+        kind: BudgetKind = "at_most",
         min_tokens: int = 100,
         max_tokens: int = 4000,
         alpha: float | None = None,
