@@ -13,8 +13,8 @@ from browsing import chromium, window
 from studios import Client, served
 from wanderlust import Scripted
 from wanderlust.studio.application import PAGE_FOLDER
-from wanderlust_worlds.life.drafts import reviewed_drafts
-from wanderlust_worlds.life.story_drafts import EXAMPLE, write_stories
+from wanderlust_life.drafts import reviewed_drafts
+from wanderlust_life.story_drafts import EXAMPLE, write_stories
 
 needs_page = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
 pytestmark = pytest.mark.xdist_group("browser")

@@ -19,12 +19,12 @@ from wanderlust.evals.report import BudgetOutcome, budget_grid, budget_outcomes,
 from wanderlust.policies.base import TokenPrices
 from wanderlust.testing import check_environment
 from wanderlust.types import Rollout, Score, Status, Task, Trajectory, Turn, assistant
+from wanderlust_life.assistant_life import scenario_of
 from wanderlust_worlds.engine.events import ScenarioError
 from wanderlust_worlds.engine.log import log_bytes
 from wanderlust_worlds.engine.scenario import play_oracle
 from wanderlust_worlds.exchange.are_scenarios import AreScenarios
 from wanderlust_worlds.exchange.read import import_scenario, read_scenario
-from wanderlust_worlds.life.assistant_life import scenario_of
 from wanderlust_worlds.wrap.world_environment import agent_tools
 
 LUNCH = file(

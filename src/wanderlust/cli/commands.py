@@ -39,8 +39,14 @@ class Command:
 
 
 def nested(name: str, help: str) -> App:
-    """A command that has commands of its own, each a function with its own parameters: `wander world run`."""
-    return App(name=name, help=help, version=__version__, version_flags=VERSION_FLAGS)
+    """A command that has commands of its own, each a function with its own parameters: `wander world show`.
+
+    Installed packages add theirs by entry points in the group `wanderlust.commands.NAME`, which name the functions.
+    """
+    app = App(name=name, help=help, version=__version__, version_flags=VERSION_FLAGS)
+    for point in plugins.declared(f"{GROUP}.{name}").values():
+        app.command(plugins.load(point), name=point.name)
+    return app
 
 
 def installed_commands(core: Collection[str], name: str | None = None) -> dict[str, Command]:
