@@ -11,7 +11,7 @@ import gc
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from statistics import mean, median
 from typing import Any, NamedTuple, get_args
 
@@ -20,7 +20,7 @@ from benchmarks.bar import Bar
 from bars_worlds import memory
 from universe_answers import answers_of
 from universe_faults import FAULTS, with_fault
-from universe_search import FIRST_PAGE, WORD, growth_bar, literal_search, request_of
+from universe_search import FIRST_PAGE, GROWTH_SEEDS, WORD, hits_by_size, interval, literal_search, request_of
 from wanderlust import rollout
 from wanderlust.types import Policy, Task
 from wanderlust_life.assistant_life import AssistantLife
@@ -219,6 +219,26 @@ def shape_bars(played: Sequence[Played]) -> Iterator[Bar]:
     )
     note = f"in {len(played) + len(more)} tasks; of those played, joins {joins}, apps {apps}; {parts}"
     yield Bar(name="universe: shapes of tasks", figure=len(shapes), bar=500, aim=1_000, better="higher", note=note)
+
+
+def growth_bar() -> Bar:
+    """How the hits of the best search grow, for the tasks that there are in lives of every size."""
+    hits = hits_by_size()
+    shared = sorted(set.intersection(*map(set, hits.values())))
+    counts = {size: [n for name in shared if (n := found[name]) is not None] for size, found in hits.items()}
+    middles = [median(some) for some in counts.values()]
+    parts = "; ".join(
+        f"{size} {median(some):g} ({interval(some)}), {100 - 100 * len(some) / len(shared):.0f} % have none"
+        for size, some in counts.items()
+    )
+    return Bar(
+        name="universe: growth of the best search's hits",
+        figure=min(later / earlier for earlier, later in pairwise(middles)),
+        bar=1.2,
+        aim=2,
+        better="higher",
+        note=f"the smaller ratio of two medians; {len(shared)} tasks of 2 joins, {GROWTH_SEEDS} seeds: {parts}",
+    )
 
 
 def bars() -> Iterator[Bar]:

@@ -6,12 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from random import Random
 from statistics import median
 from typing import get_args
-
-from benchmarks.bar import Bar
 
 from wanderlust.errors import UsageError
 from wanderlust_life.families.family import LEVELS
@@ -125,26 +122,6 @@ def hits_by_size() -> Mapping[SizeName, Mapping[str, int | None]]:
                     needed = frozenset(question["needed"])
                     found[f"{name}/{seed}"] = best_search(request_of(scenario), universe, needed)
     return hits
-
-
-def growth_bar() -> Bar:
-    """How the hits of the best search grow, for the tasks that there are in lives of every size."""
-    hits = hits_by_size()
-    shared = sorted(set.intersection(*map(set, hits.values())))
-    counts = {size: [n for name in shared if (n := found[name]) is not None] for size, found in hits.items()}
-    middles = [median(some) for some in counts.values()]
-    parts = "; ".join(
-        f"{size} {median(some):g} ({interval(some)}), {100 - 100 * len(some) / len(shared):.0f} % have none"
-        for size, some in counts.items()
-    )
-    return Bar(
-        name="universe: growth of the best search's hits",
-        figure=min(later / earlier for earlier, later in pairwise(middles)),
-        bar=1.2,
-        aim=2,
-        better="higher",
-        note=f"the smaller ratio of two medians; {len(shared)} tasks of 2 joins, {GROWTH_SEEDS} seeds: {parts}",
-    )
 
 
 def interval(counts: Sequence[int]) -> str:

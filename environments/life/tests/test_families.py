@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from project_files import ROOT
-from tiers import proof_except
 from wanderlust.errors import UsageError
 from wanderlust_life.families.family import LEVELS, Difficulty, all_families
 from wanderlust_life.universes.generate import make_universe
@@ -34,7 +33,7 @@ def test_there_are_enough_families_of_each_capability():
     assert counts["agent2agent"] >= 1
 
 
-@pytest.mark.parametrize("seed", proof_except([0], range(3), group="seeds"))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof("seeds")) for seed in (1, 2))])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_oracle_passes_and_nothing_does_not(name, seed):
     for level, knobs in LEVELS.items():
@@ -202,7 +201,7 @@ def test_facts_read_whole_words():
     ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200), st.text(min_size=1, max_size=20))
 def test_any_text_can_be_looked_at(text, way):
     assert AnswerFacts(facts=(Says(ways=(way,)), Day(at=NOON), ClockTime(at=NOON), Amount(value=3))).hold_for(text) in (
@@ -224,8 +223,8 @@ def test_a_universe_without_the_people_is_refused():
         FAMILIES["ask-around"].scenario(0, LEVELS[1], within=replace(whole, people=few))
 
 
-def test_the_page_lists_every_family():
-    page = (ROOT / "docs" / "universes.md").read_text("utf-8")
+def test_the_card_lists_every_family():
+    page = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
     for one in FAMILIES.values():
         assert f"| `{one.name}` | {one.capability} | {one.asks} | {one.hard} |" in page
 

@@ -12,8 +12,8 @@ from hashlib import sha256
 
 import msgspec
 import pytest
-from tests.universe_consistency import check_universe
 
+from universe_consistency import check_universe
 from wanderlust.errors import UsageError
 from wanderlust_life.universes.generate import LifeApps, make_universe
 from wanderlust_life.universes.people import LIFE_SIZES
