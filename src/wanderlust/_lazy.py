@@ -53,10 +53,7 @@ def _load_module(name: str) -> ModuleType:
 
 def moved_module(name: str) -> str:
     """Where a module of ours is that has moved to another package since runs named it; `name` for any other."""
-    words = name.split(".")
-    if not words[0].startswith("wanderlust"):
-        return name
-    moves = _moves()
+    words, moves = name.split("."), _moves()
     for end in range(len(words), 1, -1):
         if package := moves.get(".".join(words[:end])):
             return moved_module(".".join([package, *words[end:]]))

@@ -17,8 +17,6 @@ from wanderlust.errors import UsageError
 
 GROUP = "wanderlust.commands"
 VERSION_FLAGS = ("--version", "-V")
-
-
 GIVEN: ContextVar[frozenset[str]] = ContextVar("GIVEN", default=frozenset())
 """Names of the parameters of this command that were given, whatever their values."""
 
@@ -41,7 +39,7 @@ class Command:
 def nested(name: str, help: str) -> App:
     """A command that has commands of its own, each a function with its own parameters: `wander world show`.
 
-    Installed packages add theirs by entry points in the group `wanderlust.commands.NAME`, which name the functions.
+    Installed packages name further functions as entry points in the group `wanderlust.commands.NAME`.
     """
     app = App(name=name, help=help, version=__version__, version_flags=VERSION_FLAGS)
     for point in plugins.declared(f"{GROUP}.{name}").values():

@@ -61,16 +61,15 @@ def resolve_scenario(name: str) -> ImportedScenario:
     """The scenario in a file, or of a name that an installed package knows. Raises UsageError in one line."""
     if Path(name).exists() or name.endswith(".json"):
         return read_scenario(Path(name))
-    refusal = UsageError(
-        f"{name!r} is no file, and no package is installed that makes scenarios: "
-        f"{plugins.how_to_install('wanderlust.environments', 'life')}"
-    )
+    refusals = list[str]()
     for point in plugins.declared(SCENARIOS).values():
         try:
             return ImportedScenario(scenario=plugins.load(point)(name))
         except UsageError as error:
-            refusal = error
-    raise refusal
+            refusals.append(str(error))
+    missing = plugins.how_to_install("wanderlust.environments", "life")
+    none = f"{name!r} is no file of a scenario, and the environment 'life' is not installed: {missing}"
+    raise UsageError("; ".join(refusals) or none)
 
 
 def load_rollout_and_scenario(run: str, number: int) -> tuple[Rollout, Scenario | None]:
