@@ -356,7 +356,9 @@ def test_a_package_makes_scenarios_known_by_name(
     assert json.loads(wander(capsys, "world", "show", "invite", "--json")[1])["id"] == "invite/eval-0/1"
     code, out, line = wander(capsys, "world", "show", "my-dinner")
     assert (code, out, len(line.splitlines())) == (2, "", 1)
-    assert all(part in line for part in ("'my-dinner' is no lunch", "no family 'my-dinner'", "of the package lunches 0.1"))
+    assert all(
+        part in line for part in ("'my-dinner' is no lunch", "no family 'my-dinner'", "of the package lunches 0.1")
+    )
 
 
 @pytest.mark.parametrize(

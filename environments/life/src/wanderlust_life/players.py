@@ -1,4 +1,4 @@
-"""Scripted policies for lives: the oracle, one that does nothing, and one that follows keywords."""
+"""Scripted policies for lives: the oracle, and one that follows keywords."""
 
 from __future__ import annotations
 

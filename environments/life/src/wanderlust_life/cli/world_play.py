@@ -21,14 +21,15 @@ from wanderlust.store.run_folder import shell_command
 from wanderlust.types import Policy, Rollout, Task
 from wanderlust_life.assistant_life import AssistantLife, life_with, scenario_id
 from wanderlust_life.world_benchmark import PAGE_FILE, run_world_benchmark
-from wanderlust_worlds.cli.world_options import (
-    DEFAULT_MODEL_OPTIONS,
-    PlayerName,
-    ScenarioName,
-    WorldModelOptions,
-)
+from wanderlust_worlds.cli.world_options import DEFAULT_MODEL_OPTIONS, WorldModelOptions
 from wanderlust_worlds.cli.world_show import print_outcome
 
+ScenarioName = Annotated[
+    str, Parameter(help="A scenario, as in invite/eval-0/1, a family, whose first one it is, or a file of ARE's JSON.")
+]
+PlayerName = Annotated[
+    str, Parameter(help="oracle, planner, greedy, nothing, an endpoint's URL, a checkpoint, or a script.")
+]
 OutFolder = Annotated[Path, Parameter(help="Folder of the rollouts and the report; the same command goes on in it.")]
 FurtherPlayers = Annotated[tuple[str, ...], Parameter(help="A further player as NAME=POLICY; may be given again.")]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -17,14 +16,6 @@ from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Rollout
 from wanderlust_worlds import Scenario, WorldEnvironment
 from wanderlust_worlds.exchange.read import ImportedScenario, read_scenario
-
-ScenarioName = Annotated[
-    str, Parameter(help="A scenario, as in invite/eval-0/1, a family, whose first one it is, or a file of ARE's JSON.")
-]
-PlayerName = Annotated[
-    str, Parameter(help="oracle, planner, greedy, nothing, an endpoint's URL, a checkpoint, or a script.")
-]
-
 
 SCENARIOS = "wanderlust_worlds.scenarios"
 """Group of entry points: functions that make a scenario of a name, or raise UsageError."""
