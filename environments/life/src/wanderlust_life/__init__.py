@@ -1,0 +1,1 @@
+"""Simulated lives: people and their records, families of scenarios over them, and players."""
