@@ -15,7 +15,7 @@ from wanderlust_life.assistant_life import AssistantLife
 from wanderlust_life.described import StoryError, check_story, read_story, story_family
 from wanderlust_life.drafts import review_draft, reviewed_drafts
 from wanderlust_life.families.family import LEVELS
-from wanderlust_life.story_drafts import EXAMPLE, describe_actions, write_stories
+from wanderlust_life.story_drafts import EXAMPLE_STORY, describe_actions, write_stories
 from wanderlust_worlds.verification.grading import FactGrader
 
 SEARCH = {
@@ -34,18 +34,18 @@ SEARCH = {
 
 def story(**changes):
     """The example, changed."""
-    return json.dumps({**json.loads(EXAMPLE), **changes})
+    return json.dumps({**json.loads(EXAMPLE_STORY), **changes})
 
 
 def act(number, **changes):
     """The steps of the example, one of them changed."""
-    steps = json.loads(EXAMPLE)["then"]
+    steps = json.loads(EXAMPLE_STORY)["then"]
     steps[number] = {**steps[number], **changes}
     return steps
 
 
 def test_a_story_is_played_like_any_family():
-    for text in (EXAMPLE, json.dumps(SEARCH)):
+    for text in (EXAMPLE_STORY, json.dumps(SEARCH)):
         told = read_story(text)
         check_story(told, seeds=1)
         first, again, other = (story_family(told).scenario(seed, LEVELS[1]) for seed in (3, 3, 4))
@@ -103,7 +103,7 @@ def test_what_cannot_be_told_is_one_line_that_says_where(text, words):
 
 
 def test_the_writer_is_shown_every_app_and_an_example_that_passes():
-    check_story(read_story(EXAMPLE))
+    check_story(read_story(EXAMPLE_STORY))
     shown = describe_actions()
     assert "Chats, by agent: " in shown
     assert "create_and_add_message(conversation_id, sender_id, content" in shown
@@ -130,7 +130,7 @@ def test_a_draft_that_cannot_be_told_is_mended_or_left_out_and_the_rest_goes_on(
         "I would rather not.",
         "```json\n" + json.dumps(SEARCH) + "\n```",
         *[json.dumps(leak)] * 3,
-        "Here it is: " + EXAMPLE,
+        "Here it is: " + EXAMPLE_STORY,
     )
     done = write_stories(writer, out=tmp_path, count=3, progress=False)
     assert [(one.name, one.state, one.attempts) for one in done.drafts] == [
@@ -145,7 +145,7 @@ def test_a_draft_that_cannot_be_told_is_mended_or_left_out_and_the_rest_goes_on(
 
 
 def test_the_same_call_goes_on_and_repeats_without_the_model(tmp_path):
-    writer, asked = scripted(json.dumps(SEARCH), EXAMPLE)
+    writer, asked = scripted(json.dumps(SEARCH), EXAMPLE_STORY)
     write_stories(writer, out=tmp_path, count=1, progress=False)
     first = write_stories(writer, out=tmp_path, count=2, progress=False)
     assert len(asked) == 2
@@ -167,7 +167,7 @@ def test_a_draft_that_a_solver_passes_is_easy(tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     """A folder with two drafts."""
-    writer, _ = scripted(json.dumps(SEARCH), EXAMPLE)
+    writer, _ = scripted(json.dumps(SEARCH), EXAMPLE_STORY)
     write_stories(writer, out=tmp_path / "drafts", count=2, progress=False)
     return tmp_path / "drafts"
 
@@ -219,7 +219,7 @@ def test_the_command_lists_shows_and_decides(folder, capsys):
 def test_the_command_drafts_by_a_script(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "writer.py").write_text(
-        f"TEXTS = {[json.dumps(SEARCH), EXAMPLE]!r}\n"
+        f"TEXTS = {[json.dumps(SEARCH), EXAMPLE_STORY]!r}\n"
         "def writer(messages, rng):\n"
         "    return TEXTS['adaptability' in messages[1].content]\n"
     )

@@ -61,7 +61,7 @@ In texts {who} is a full name; {who.first}, {who.email}, {who.phone}, {who.chat}
 Draw whatever can vary. Everything that the assistant must know stands in the request, in the apps or in what
 others say.
 """
-EXAMPLE = """\
+EXAMPLE_STORY = """\
 {"name": "bring-back", "capability": "adaptability",
  "asks": "Ask a friend for something back, and tell somebody when.", "hard": "The friend names another day.",
  "people": {"who": "friend", "boss": "colleague"}, "words": {"thing": "things"},
@@ -151,7 +151,7 @@ async def _drafted(
     wish = f" It is about {about}." if about else ""
     others = ", ".join(sorted({*all_families(), *(one.name for one in earlier)}))
     talk: list[Message] = [
-        system(f"{INSTRUCTIONS}\nApps and actions:\n{describe_actions()}\n\nAn example:\n{EXAMPLE}"),
+        system(f"{INSTRUCTIONS}\nApps and actions:\n{describe_actions()}\n\nAn example:\n{EXAMPLE_STORY}"),
         user(f"Write a story for the capability {capability}.{wish} It is none of these: {others}."),
     ]
     reason = ""
