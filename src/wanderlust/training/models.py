@@ -1,4 +1,4 @@
-"""The models of a training run: those that learn, sample, score or judge; and the rewards of a run without labels."""
+"""The models of a training run: those that learn, sample or score."""
 
 from __future__ import annotations
 
@@ -6,38 +6,44 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from wanderlust._lazy import needs_extra
-from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import SamplingOptions, SupportsChoices
+from wanderlust.policies.base import Hardware
 from wanderlust.policies.chat_template import Renderer, Rendering
-from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
-from wanderlust.policies.local.device import memory_of, to_device, to_device_fp32
+from wanderlust.policies.checkpoints import resolve_checkpoint, resolve_start
+from wanderlust.policies.local.device import memory_of, resolve_device, to_device, to_device_fp32
 from wanderlust.policies.local.policy import LocalPolicy
-from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.local.reward_model import with_score_head
-from wanderlust.policies.resolve import SCRIPT_PATTERN
-from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.choice_judge import ChoiceJudge
-from wanderlust.rubrics.generated import CHOICE_CRITERION_TEMPLATE, Checklist, ChecklistReward
-from wanderlust.rubrics.label_free import (
-    AnswerMatch,
-    LabelFreeReward,
-    LabelFreeRubric,
-    answer_extractor,
-    build_estimator,
-    environment_check,
-)
 from wanderlust.store.run_folder import SMOLLM2_POLICY
-from wanderlust.tasks.registry import resolve_object
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import AlgorithmContext
 from wanderlust.training.batch.samples import to_samples, values_by_turn
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.finetune_config import FinetuneConfig
 from wanderlust.training.gradient import GradientComputer
-from wanderlust.types import Message, Policy, Tokens, Trajectory, Turn, assistant
+from wanderlust.types import Message, Tokens, Trajectory, Turn, assistant
+
+Settings = TypeVar("Settings", TrainConfig, FinetuneConfig)
+
+
+def resolve_models(config: Settings, policy: str | Path | LocalPolicy, folder: Path) -> Settings:
+    """The configuration with paths of its models, and with the device that `auto` stands for.
+
+    A model in this process is first saved next to the run's folder. Raises UsageError where there is no such model.
+    """
+    hardware = resolve_device(Hardware(device=config.device, precision=config.precision))
+    if isinstance(policy, LocalPolicy):
+        start = folder.with_name(f"{folder.name}-start")
+        if not start.exists():
+            save_pretrained(start, policy.engine.model, policy.renderer.tokenizer)
+        policy = start
+    config = config.replace(policy=resolve_start(str(policy)), device=hardware.device, precision=hardware.precision)
+    if isinstance(config, TrainConfig) and config.teacher:
+        config = config.replace(teacher=str(resolve_checkpoint(config.teacher).resolve()))
+    return config
 
 
 def checkpoint_folder(policy: str) -> Path:
@@ -98,6 +104,11 @@ def add_adapters(config: TrainConfig, model: Any) -> None:
 def merge_adapters(config: TrainConfig, model: Any) -> Any:
     """The model as `transformers` loads it, adapters merged into its weights."""
     return import_adapters().merge_adapter(model) if config.lora else model
+
+
+def save_model(folder: Path, config: TrainConfig, *, model: Any, tokenizer: Any) -> None:
+    """Save a model that learnt as a Hugging Face folder, adapters merged."""
+    save_pretrained(folder, merge_adapters(config, model), tokenizer)
 
 
 def rendering_of(config: TrainConfig) -> Rendering:
@@ -169,69 +180,3 @@ def likelihood(model: Any, renderer: Renderer) -> Callable[[Sequence[Message], s
         return fsum(logprobs) / len(logprobs)
 
     return of
-
-
-MAX_SYNTHESIS_TOKENS = 2048
-"""Tokens of a rubric as it is written, and of a verdict."""
-LABEL_JUDGE_KINDS = "package.module:Name, file.py:Name, a run or checkpoint folder, or smollm2"
-
-
-def label_free_rubric(
-    config: TrainConfig, env: Environment, load_synthesizer: Callable[[], tuple[Any, Any]]
-) -> LabelFreeRubric | None:
-    """The rubric of a run without labels (Compute as Teacher); None where the environment's own reward is used.
-
-    `load_synthesizer` loads a frozen model and its tokenizer where one is needed. It takes the likeliest token, so
-    equal groups have equal references.
-    """
-    if config.label_estimator == "none":
-        return None
-    policy: LocalPolicy | None = None
-    if config.label_estimator in ("mutual", "synthesis") or config.label_reward == "rubric":
-        greedy = SamplingOptions(temperature=0.0, max_tokens=config.max_tokens)
-        policy = LocalPolicy.of(*load_synthesizer(), greedy)
-    estimator = build_estimator(
-        config.label_estimator,
-        synthesizer=policy,
-        likelihood=likelihood(policy.engine.model, policy.renderer) if policy is not None else None,
-        extract=answer_extractor(env),
-        synthesizer_sees_question=config.label_question,
-    )
-    to_reward: AnswerMatch | ChecklistReward = AnswerMatch()
-    if policy is not None and config.label_reward == "rubric":
-        to_reward = written_rubric_reward(config, policy)
-    reward = LabelFreeReward(estimator=estimator, to_reward=to_reward, check=environment_check(env))
-    return LabelFreeRubric(env, reward)
-
-
-def written_rubric_reward(config: TrainConfig, policy: LocalPolicy) -> ChecklistReward:
-    """The policy writes the rubric, held to its schema; it also ticks the criteria, where no other judge is named.
-
-    Whoever tells log-probabilities ticks by them; other judges write verdicts.
-    """
-    writer = policy.with_sampling(SamplingOptions(temperature=0.0, max_tokens=MAX_SYNTHESIS_TOKENS))
-    judge = label_judge(config) or policy
-    if not isinstance(judge, ChoiceJudge) and isinstance(judge, SupportsChoices):
-        judge = ChoiceJudge(judge, CHOICE_CRITERION_TEMPLATE, name="criterion")
-    checklist = Checklist(judge=judge, dropout=config.label_dropout, model=config.label_judge or "anchor")
-    return ChecklistReward(writer=writer, checklist=checklist)
-
-
-def label_judge(config: TrainConfig) -> Policy | ChoiceJudge | None:
-    """The judge that the configuration names: a run or checkpoint, or an object. UsageError when there is none."""
-    name = config.label_judge
-    if not name:
-        return None
-    if not SCRIPT_PATTERN.fullmatch(name):
-        greedy = SamplingOptions(temperature=0.0, max_tokens=MAX_SYNTHESIS_TOKENS)
-        return load_local_policy(resolve_checkpoint(name, accepted=LABEL_JUDGE_KINDS), config.hardware, greedy, seed=0)
-    named = resolve_object(name)
-    made: Any = named() if isinstance(named, type) else named
-    if isinstance(made, ChoiceJudge):
-        return made
-    if hasattr(made, "complete"):
-        judge: Policy = made
-        return judge
-    if callable(made):
-        return Scripted(made)
-    raise UsageError(f"{name} is neither a policy nor a function that answers")

@@ -13,7 +13,7 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,8 +33,10 @@ from wanderlust.store.whole_files import replacing
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig, TrainConfig
+from wanderlust.training.group_source import bound_algorithm
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.models import load_trainable
+from wanderlust.training.models import load_frozen, load_trainable
+from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
 from wanderlust.training.trainers.fsdp import (
     ShardedConfig,
     ShardedTrainer,
@@ -42,8 +44,8 @@ from wanderlust.training.trainers.fsdp import (
     distributed,
     rank_and_world_size,
 )
-from wanderlust.training.trainers.process_pool import WorkerError, serialized, sheltered, without_main_module
-from wanderlust.training.trainers.replica import Replica
+from wanderlust.training.trainers.process_pool import sheltered, without_main_module
+from wanderlust.training.trainers.replica import Replica, WorkerError, serialized
 from wanderlust.types import Group, Task
 
 T = TypeVar("T")
@@ -446,3 +448,26 @@ def fsdp_group(options: RankOptions, *, processes: int) -> Iterator[FsdpGroup]:
             with suppress(WorkerError, RuntimeError):
                 group.close()
             _control.cache_clear()
+
+
+@asynccontextmanager
+async def fsdp_engine(options: EngineOptions) -> AsyncIterator[TrainingSetup]:
+    """Processes that each hold a part of the weights, and a copy to play with."""
+    config, start = options.config, options.start
+    _, tokenizer = load_frozen(config, start)
+    algorithm = bound_algorithm(config, start, tokenizer)
+    with fsdp_group(RankOptions(config=config, start=start, plays=True), processes=config.processes) as group:
+        assert isinstance(group, FsdpTrainer)
+        yield TrainingSetup(
+            trainer=group,
+            tokenizer=tokenizer,
+            algorithm=algorithm,
+            player=group,
+            whole_model=group.whole_model,
+            export=sharded_export(config, group),
+        )
+
+
+def sharded_export(config: TrainConfig, group: FsdpGroup) -> Callable[..., Awaitable[None]] | None:
+    """How the processes that hold the weights write them; None for adapters, which are merged first."""
+    return group.export if not config.lora else None

@@ -13,16 +13,19 @@ from typing import Any, Self, TypeVar
 
 from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local.device import to_device, to_device_fp32
+from wanderlust.policies.local.device import one_thread, to_device, to_device_fp32
 from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training import gradient, losses
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.config import OptimizerConfig
+from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
+from wanderlust.training.group_source import open_player
 from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.models import cache_bytes, load_trainable
 from wanderlust.training.optimizer import TrainableWeights, publish_weights, set_weights, weights_of
+from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
 
 T = TypeVar("T")
 
@@ -205,3 +208,38 @@ class InProcessTrainer(LocalLearner):
         """Go on from it."""
         await super().load_state(path)
         publish_weights(self.published.engine, weights_of(self.model), self.version)
+
+
+def gradient_settings(config: TrainConfig) -> dict[str, Any]:
+    """What a `LocalLearner` takes of a configuration."""
+    return {
+        "temperature": config.temperature,
+        "micro_batch": config.micro_batch,
+        "micro_batch_tokens": config.micro_batch_tokens,
+        "recompute": config.recompute_activations,
+        "fast": config.fast,
+        "hardware": config.hardware,
+    }
+
+
+@asynccontextmanager
+async def in_process_engine(options: EngineOptions) -> AsyncIterator[TrainingSetup]:
+    """This process plays and learns at once, so that rollouts may be stale."""
+    config = options.config
+    one_thread()
+    model, tokenizer = load_trainable(config, options.start)
+    cache = cache_bytes(config, model.device)
+    with InProcessTrainer(
+        model, tokenizer, config.rl_optimizer, **gradient_settings(config), cache_bytes=cache
+    ) as trainer:
+        playing = open_player(
+            config, options.start, tokenizer, training=trainer, evaluation=trainer.eval_sampler, ray=options.ray
+        )
+        async with playing as player:
+            yield TrainingSetup(
+                trainer=trainer,
+                tokenizer=tokenizer,
+                algorithm=player.algorithm,
+                player=player,
+                whole_model=trainer.whole_model,
+            )

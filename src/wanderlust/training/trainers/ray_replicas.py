@@ -27,7 +27,7 @@ from wanderlust.runner.ray import (
     error_reason,
     ray_connection,
 )
-from wanderlust.training.trainers.process_pool import WorkerError, serialized
+from wanderlust.training.trainers.replica import WorkerError, serialized
 
 PUBLISH = "publish"
 """The method whose last call a new actor gets before any other."""

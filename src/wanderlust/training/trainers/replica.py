@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import cloudpickle
 from torch import Tensor
 
 from wanderlust.environment import Environment
+from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
 from wanderlust.policies.base import derive_key
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.policy import LocalPolicy
@@ -21,11 +23,11 @@ from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, GradientComputer
-from wanderlust.training.group_source import EXACT_POLICY, LocalPlayer, bind_algorithm, play_greedy, reference_scorer
+from wanderlust.training.group_source import LocalPlayer, bind_algorithm, reference_scorer
+from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import (
     cache_bytes,
-    label_free_rubric,
     load_frozen,
     load_sampling,
     make_context,
@@ -34,6 +36,10 @@ from wanderlust.training.models import (
 )
 from wanderlust.training.optimizer import publish_weights
 from wanderlust.types import Group, RubricLike, Task
+
+
+class WorkerError(WanderlustError):
+    """A worker process died or its work raised."""
 
 
 class Replica:
@@ -72,6 +78,7 @@ class Replica:
             config,
             self._sampling_policy,
             algorithm=self.algorithm,
+            evaluated=self.policy,
             reference=reference,
             rubric=rubric,
         )
@@ -114,11 +121,11 @@ class Replica:
 
     def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
         """One greedy episode per task, in the tasks' order."""
-        return asyncio.run(play_greedy(self.env, tasks, self.policy, seed=self.config.seed))
+        return asyncio.run(self.local_player.evaluate(tasks))
 
     def exact(self) -> list[dict[str, Any]] | None:
         """Exact figures of the greedy policy, as the environment computes them."""
-        return asyncio.run(self.env.exact(self.policy.greedy(), name=EXACT_POLICY))
+        return asyncio.run(self.local_player.exact())
 
     def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals) -> Gradient:
         """Of the summed loss over some samples of a batch with these totals."""
@@ -129,3 +136,14 @@ class Replica:
         """Log-probability of every trained token (else 0), per sample and token."""
         self._reads.loss = loss
         return self._reads.compute_logprobs(samples)
+
+
+def serialized(make: Callable[[], Any]) -> bytes:
+    """`make` as a worker process reads it. Raises UsageError when something of it cannot be sent."""
+    try:
+        with boundary(EnvironmentFailure):
+            return bytes(cloudpickle.dumps(make))
+    except EnvironmentFailure as error:
+        raise UsageError(
+            f"the environment, its rubric or the algorithm cannot be sent to worker processes ({error}): use workers=1"
+        ) from error
