@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil, isfinite
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, nearest_names
@@ -41,7 +41,7 @@ from wanderlust.runner.engine import (
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks, only_tasks
-from wanderlust.types import Group, GroupRubric, Rollout, RubricLike, Status, Task
+from wanderlust.types import Group, Rollout, RubricLike, Status, Task, compares_samples
 
 Observer = Callable[[Sequence[Group]], None]
 """Called with what finished since the last call, each rollout once; a group may hold only some of its rollouts.
@@ -311,9 +311,9 @@ async def rescore_groups(groups: Iterable[Group], rubric: RubricLike) -> AsyncIt
         todo = [r for r in group.rollouts if r.status is not Status.ERROR or r.stop_reason == RubricFailure.__name__]
         await asyncio.gather(*(_score_one(rollout, rubric, gate) for rollout in todo))
         fine = [rollout for rollout in todo if rollout.status is not Status.ERROR]
-        if getattr(rubric, "compares", False) and fine:
+        if compares_samples(rubric) and fine:
             try:
-                await compare_seats(cast(GroupRubric, rubric), replace(group, rollouts=fine))
+                await compare_seats(rubric, replace(group, rollouts=fine))
             except WanderlustError as failure:
                 for rollout in fine:
                     unscore(rollout, RubricFailure(str(failure)))

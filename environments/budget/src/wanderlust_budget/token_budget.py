@@ -41,7 +41,6 @@ from wanderlust.tasks.registry import environment_within
 from wanderlust.types import (
     Completion,
     Group,
-    GroupRubric,
     Message,
     Policy,
     Rollout,
@@ -50,6 +49,7 @@ from wanderlust.types import (
     Task,
     Tool,
     Trajectory,
+    compares_samples,
     user,
 )
 
@@ -290,7 +290,7 @@ class BudgetRubric(Rubric):
         self.rewards = tuple(rewards)
         super().__init__(Reward(_task_reward, name=TASK_REWARD), *self.rewards)
         self.own, self.settings = own, dict(settings)
-        self.compares = bool(getattr(own, "compares", False))
+        self.compares = compares_samples(own)
 
     def __add__(self, other: Rubric) -> Self:
         if not isinstance(self.own, Rubric):
@@ -329,9 +329,9 @@ class BudgetRubric(Rubric):
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
         """The environment's final scores, with rewards of length."""
-        rubric: GroupRubric = self.own  # type: ignore[assignment]  # it compares
+        assert compares_samples(self.own)
         alone = [replace(r, trajectories=[self._without_lengths(t) for t in r.trajectories]) for r in group.rollouts]
-        scores = iter(await rubric.compare(replace(group, rollouts=alone), seat))
+        scores = iter(await self.own.compare(replace(group, rollouts=alone), seat))
         played = [(r, t) for r in group.rollouts for t in r.trajectories if t.seat == seat]
         return [await self._with_lengths(r, t, next(scores)) for r, t in played]
 

@@ -30,7 +30,18 @@ from wanderlust.errors import (
 )
 from wanderlust.runner.engine import finite_score
 from wanderlust.tasks.registry import make_environment
-from wanderlust.types import Completion, Group, GroupRubric, Message, Policy, Rollout, Score, Task, Tool
+from wanderlust.types import (
+    Completion,
+    Group,
+    GroupRubric,
+    Message,
+    Policy,
+    Rollout,
+    Score,
+    Task,
+    Tool,
+    compares_samples,
+)
 from wanderlust_hub.wire import (
     Act,
     Answer,
@@ -355,7 +366,7 @@ def declared(env: Environment) -> Declared:
         seats=tuple(env.seats),
         limits=env.limits,
         rubric=env.rubric is not None,
-        compares=bool(getattr(env.rubric, "compares", False)),
+        compares=compares_samples(env.rubric),
         prefixes=env.prefixes,
         oracle=env.has_oracle,
         extract=env.extract is not None,
