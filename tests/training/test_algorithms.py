@@ -34,7 +34,7 @@ from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, combine
 from wanderlust.training.group_source import bind_algorithm
 from wanderlust.training.losses import KL, token_losses
-from wanderlust.training.models import Scorer, make_context
+from wanderlust.training.models import Scorer, load_teacher, make_context
 from wanderlust.training.setup import validate_config
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
@@ -163,7 +163,7 @@ def test_overlong_answers_cost_softly() -> None:
 
 
 def test_lengths_follow_the_bound_of_an_answer() -> None:
-    lent = make_context(TrainConfig(max_tokens=50), partial(fresh, 0))
+    lent = make_context(TrainConfig(max_tokens=50), partial(fresh, 0), load_teacher=partial(fresh, 0))
     assert bind_algorithm(ALGORITHMS["dr-grpo"], lent).loss.constant == 50
     dapo = bind_algorithm(ALGORITHMS["dapo"], lent)
     assert isinstance(dapo, GroupRelative)
@@ -252,8 +252,10 @@ def test_teachers_play_for_those_who_imitate_them() -> None:
     assert not any(sum(s.mask) for s in samples)
     assert gradient.sums.logprob_diff_max == 0  # a teacher's tokens say nothing about our sampler
     assert gradient.sums.metrics()["ce"] > 0
+    nobody = partial(load_teacher, TrainConfig(), TOKENIZER)
+    lent = make_context(TrainConfig(), partial(fresh, 0), load_teacher=nobody)
     with pytest.raises(UsageError, match="set `teacher`"):
-        bind_algorithm(algorithm("distill"), make_context(TrainConfig(), partial(fresh, 0)))
+        bind_algorithm(algorithm("distill"), lent)
 
 
 def test_a_leash_in_the_reward_is_taken_off_before_credit_and_the_score_stays() -> None:

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from wanderlust.training.group_source import RayCluster
 from wanderlust.training.losses import TIS
 from wanderlust.training.memory import check_gpus
 from wanderlust.training.models import load_scoring, load_trainable, save_model
-from wanderlust.training.trainers.base import Engine, EngineOptions, SupportsWholeModel, TrainingSetup
+from wanderlust.training.trainers.base import EngineOptions, SupportsWholeModel, TrainingSetup
 from wanderlust.training.trainers.fsdp_group import RankOptions, fsdp_engine, fsdp_group, join_group
 from wanderlust.training.trainers.in_process import LocalLearner, gradient_settings, in_process_engine
 from wanderlust.training.trainers.process_pool import worker_engine
@@ -42,30 +42,18 @@ OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": ""
 """Settings of servers that are started, with their defaults."""
 
 
-def engine_of(config: TrainConfig) -> Engine:
-    """The engine that a configuration names."""
+def open_engine(options: EngineOptions) -> AbstractAsyncContextManager[TrainingSetup]:
+    """The engine that the configuration names. Raises UsageError for what it cannot do."""
+    config = options.config
+    check_engine(config)
+    check_ray(config, options.ray)
     if config.engine == "tinker":
         with needs_extra("tinker"):
             from wanderlust.training.trainers.tinker import tinker_engine
-        return tinker_engine
+        return tinker_engine(options)
     local = in_process_engine if config.max_staleness else worker_engine
-    return {"local": local, "fsdp": fsdp_engine, "vllm": served_engine, "vllm+fsdp": served_engine}[config.engine]
-
-
-@asynccontextmanager
-async def open_engine(
-    config: TrainConfig, start: Path, *, workers: int, run: Path, ray: RayCluster | None = None
-) -> AsyncIterator[TrainingSetup]:
-    """The engine that a configuration names, over the checkpoint `start`; whatever is started ends with the block.
-
-    `run` is the run's folder, for what servers read and log; `ray` plays the rollouts. UsageError for what the engine
-    cannot do.
-    """
-    check_engine(config)
-    check_ray(config, ray)
-    options = EngineOptions(config=config, start=start, run=run, workers=workers, ray=ray)
-    async with engine_of(config)(options) as setup:
-        yield setup
+    engines = {"local": local, "fsdp": fsdp_engine, "vllm": served_engine, "vllm+fsdp": served_engine}
+    return engines[config.engine](options)
 
 
 @asynccontextmanager

@@ -119,34 +119,26 @@ def rendering_of(config: TrainConfig) -> Rendering:
 def algorithm_context(config: TrainConfig, folder: Path, tokenizer: Any) -> AlgorithmContext:
     """What a run gives to its algorithm: copies of the checkpoint in `folder`, the teacher, the sampling options."""
     return make_context(
-        config,
-        lambda: load_frozen(config, folder)[0],
-        load_teacher=teacher_loader(config, tokenizer),
+        config, lambda: load_frozen(config, folder)[0], load_teacher=partial(load_teacher, config, tokenizer)
     )
 
 
 def make_context(
-    config: TrainConfig, load_initial_model: Callable[[], Any], *, load_teacher: Callable[[], Any] | None = None
+    config: TrainConfig, load_initial_model: Callable[[], Any], *, load_teacher: Callable[[], Any]
 ) -> AlgorithmContext:
     """The models and sampling that algorithms may use; `load_initial_model` makes a new copy at each call."""
-
-    def no_teacher() -> Any:
-        raise UsageError("this algorithm learns from a teacher: set `teacher` to a stronger checkpoint")
-
     return AlgorithmContext(
         max_tokens=config.max_tokens,
         temperature=config.temperature,
         load_initial_model=load_initial_model,
-        load_teacher=load_teacher or no_teacher,
+        load_teacher=load_teacher,
     )
 
 
-def teacher_loader(config: TrainConfig, tokenizer: Any) -> Callable[[], Any] | None:
-    """Loads the stronger model; None where there is none. It raises UsageError when the tokenizers differ."""
-    return partial(_load_teacher, config, tokenizer) if config.teacher else None
-
-
-def _load_teacher(config: TrainConfig, tokenizer: Any) -> Any:
+def load_teacher(config: TrainConfig, tokenizer: Any) -> Any:
+    """The stronger model. Raises UsageError when there is none, or when the tokenizers differ."""
+    if not config.teacher:
+        raise UsageError("this algorithm learns from a teacher: set `teacher` to a stronger checkpoint")
     model, theirs = load_frozen(config, Path(config.teacher))
     if theirs.get_vocab() != tokenizer.get_vocab():
         raise UsageError(f"the teacher {config.teacher} has another tokenizer than the policy: ids would not agree")

@@ -26,7 +26,7 @@ from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.result import rewards_of, selection_metric
 from wanderlust.training.reward_hacking import RewardHackingMonitors
 from wanderlust.training.setup import run_curriculum
-from wanderlust.training.trainers.base import TrainingSetup
+from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
 from wanderlust.training.verdict import advise_during
 from wanderlust.types import Group
 
@@ -50,7 +50,8 @@ async def run_rl_stage(
         env, stop_on_warning=config.on_hack == "stop", is_own_reward=config.label_estimator == "none"
     )
     chosen = run_curriculum(config, env)
-    async with open_engine(config, start, workers=workers, run=run.path, ray=ray) as setup:
+    options = EngineOptions(config=config, start=start, run=run.path, workers=workers, ray=ray)
+    async with open_engine(options) as setup:
         loop = TrainingLoop(
             run, setup.trainer, logger=logger, facts=state["facts"], algorithm=setup.algorithm, monitors=monitors
         )

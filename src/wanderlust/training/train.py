@@ -96,15 +96,8 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
         check_same_run(folder, config)
         return finished
     with open_loggers(loggers, folder, config.as_dict(), progress=progress) as logger:
-        return _train_in_folder(
-            folder,
-            config,
-            workers=workers,
-            ray=ray,
-            logger=logger,
-            command=command,
-            accept_changes=accept_changes,
-        )
+        run = partial(_train_in_folder, folder, config, workers=workers, ray=ray, logger=logger)
+        return run(command=command, accept_changes=accept_changes)
 
 
 @suspended_loop()

@@ -115,7 +115,11 @@ class BatchedKVCache:
         twins_of = {id(same[0]): same for same in twins.values()}
         self._assign_rows(twins_of.values())
         logits, start_of, start = list[Tensor](), dict[int, int](), 0
-        for batch in self._readable_together([same[0] for same in twins_of.values()]):
+        batches: dict[tuple[int, bool], list[Context]] = {}
+        for first in (same[0] for same in twins_of.values()):  # where there are states nothing may be padded
+            alike = (first.end - first.cached_length, first.cached_length > 0) if self.has_states else (0, False)
+            batches.setdefault(alike, []).append(first)
+        for batch in batches.values():
             parts = self._parts(batch)
             logits.append(self.pass_.read(parts))
             for first in (context for _, part in parts for context in part):
@@ -127,15 +131,6 @@ class BatchedKVCache:
         if order == list(range(len(all_logits))):
             return all_logits
         return all_logits[torch.tensor(order, device=self.device)]
-
-    def _readable_together(self, contexts: list[Context]) -> list[list[Context]]:
-        """Batches for one pass each: all, or, where there are states, those that need no padding."""
-        if not self.has_states:
-            return [contexts]
-        batches: dict[tuple[int, bool], list[Context]] = {}
-        for context in contexts:
-            batches.setdefault((context.end - context.cached_length, context.cached_length > 0), []).append(context)
-        return list(batches.values())
 
     def _parts(self, batch: Sequence[Context]) -> list[tuple[RowPool, list[Context]]]:
         """The contexts by pool, in the order of their rows, which are then the front ones."""
@@ -191,7 +186,7 @@ class BatchedKVCache:
                 written.add(place)
         for capacity, arriving in moving.items():
             pool = self.pools.setdefault(capacity, RowPool(self.kinds, capacity))
-            self._grow(pool, pool.rows_with(len(arriving)))
+            self._grow(pool, max(len(pool.contexts), sum(map(bool, pool.contexts)) + len(arriving)))
             left = [(c, c.capacity, c.row) for same in arriving for c in same if c.row >= 0]
             sources: dict[int, list[tuple[int, Context]]] = {}
             for first in (same[0] for same in arriving if same[0].row >= 0):

@@ -229,10 +229,6 @@ class RowPool:
         """Bytes held."""
         return sum(t.numel() * t.itemsize for layer in self.layers for t in layer.tensors())
 
-    def rows_with(self, more: int) -> int:
-        """Rows that are needed when so many are added to those that are taken."""
-        return max(len(self.contexts), sum(map(bool, self.contexts)) + more)
-
     def resize(self, rows: int) -> None:
         """Have so many rows, not fewer than are taken."""
         if rows < len(self.contexts):  # no holes

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.batch.collate import BatchTotals
@@ -115,7 +115,7 @@ WEIGHTS_FOLDER = "weights"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """What an engine is opened with."""
+    """What an engine is opened with; whatever it starts ends with the block that it is opened for."""
 
     config: TrainConfig
     start: Path
@@ -143,7 +143,3 @@ class TrainingSetup:
     service does not hand them out."""
     export: Callable[..., Awaitable[None]] | None = None
     """Writes the weights (`averaged`) as a Hugging Face folder without bringing them together in one process."""
-
-
-Engine: TypeAlias = Callable[[EngineOptions], AbstractAsyncContextManager[TrainingSetup]]
-"""Whatever an engine starts ends with the block."""

@@ -30,9 +30,9 @@ from wanderlust.training.models import (
     cache_bytes,
     load_frozen,
     load_sampling,
+    load_teacher,
     make_context,
     rendering_of,
-    teacher_loader,
 )
 from wanderlust.training.optimizer import publish_weights
 from wanderlust.types import Group, RubricLike, Task
@@ -58,10 +58,10 @@ class Replica:
         teacher: Callable[[], Any] | None = None,
         rubric: RubricLike | None = None,
     ):
-        """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
+        """`model` has the weights that training starts from; `teacher` loads a stronger model;
         `rubric` is used in place of the environment's."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
-        self.policy = LocalPolicy.of(
+        self.policy = own = LocalPolicy.of(
             model,
             tokenizer,
             config.sampling,
@@ -70,13 +70,17 @@ class Replica:
             cache_bytes=cache_bytes(config, model.device),
             rendering=rendering_of(config),
         )
-        lent = make_context(config, partial(copy.deepcopy, model), load_teacher=teacher)
+        lent = make_context(
+            config,
+            partial(copy.deepcopy, model),
+            load_teacher=teacher or partial(load_teacher, config, tokenizer),
+        )
         self.algorithm = bind_algorithm(configured_algorithm(config), lent)
         reference = reference_scorer(self.algorithm, lent)
         self.local_player = LocalPlayer(
             env,
             config,
-            self._sampling_policy,
+            lambda seed: LocalPolicy(own.engine, own.renderer, own.sampling, seed=derive_key(config.seed, seed)),
             algorithm=self.algorithm,
             evaluated=self.policy,
             reference=reference,
@@ -97,13 +101,9 @@ class Replica:
         """The checkpoint in `folder` as the configuration says; newer weights are published later."""
         one_thread()
         model, tokenizer = load_sampling(config, folder)
-        env, teacher = config.make_env(), teacher_loader(config, tokenizer)
+        env = config.make_env()
         rubric = label_free_rubric(config, env, partial(load_frozen, config, folder))
-        return cls(model, tokenizer, env, config=config, teacher=teacher, rubric=rubric)
-
-    def _sampling_policy(self, seed: int) -> LocalPolicy:
-        own = self.policy
-        return LocalPolicy(own.engine, own.renderer, own.sampling, seed=derive_key(self.config.seed, seed))
+        return cls(model, tokenizer, env, config=config, rubric=rubric)
 
     def publish(self, weights: Tensor, version: int) -> None:
         """Take new weights [P]; what the engine remembered under the old ones is forgotten."""
