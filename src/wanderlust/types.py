@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from wanderlust.declared_tools import DeclaredTool as DeclaredTool  # noqa: PLC0414
 from wanderlust.declared_tools import Tool as Tool  # noqa: PLC0414  # most import it from here
@@ -486,8 +486,3 @@ class GroupRubric(RubricLike, Protocol):
         `group` holds the siblings that were played and scored; those that failed are left out.
         """
         ...
-
-
-def compares_samples(rubric: RubricLike | None) -> TypeGuard[GroupRubric]:
-    """Whether scores are final only after the samples of a group have been compared."""
-    return isinstance(rubric, GroupRubric) and bool(rubric.compares)

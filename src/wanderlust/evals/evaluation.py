@@ -41,7 +41,7 @@ from wanderlust.runner.engine import (
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks, only_tasks
-from wanderlust.types import Group, Rollout, RubricLike, Status, Task, compares_samples
+from wanderlust.types import Group, GroupRubric, Rollout, RubricLike, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
 """Called with what finished since the last call, each rollout once; a group may hold only some of its rollouts.
@@ -311,7 +311,7 @@ async def rescore_groups(groups: Iterable[Group], rubric: RubricLike) -> AsyncIt
         todo = [r for r in group.rollouts if r.status is not Status.ERROR or r.stop_reason == RubricFailure.__name__]
         await asyncio.gather(*(_score_one(rollout, rubric, gate) for rollout in todo))
         fine = [rollout for rollout in todo if rollout.status is not Status.ERROR]
-        if compares_samples(rubric) and fine:
+        if isinstance(rubric, GroupRubric) and rubric.compares and fine:
             try:
                 await compare_seats(rubric, replace(group, rollouts=fine))
             except WanderlustError as failure:

@@ -31,7 +31,7 @@ from wanderlust.errors import (
 )
 from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.refusals import RefusalGuard
-from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task, compares_samples
+from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task
 
 SeatPolicies: TypeAlias = Policy | Mapping[str, Policy]
 """One policy for every seat, or one per seat."""
@@ -85,7 +85,8 @@ class RolloutSettings:
     def __post_init__(self) -> None:
         self.effective_limits = self.limits or self.env.limits
         self.effective_rubric = self.rubric or self.env.rubric
-        self.compares = compares_samples(self.effective_rubric)
+        rubric = self.effective_rubric
+        self.compares = isinstance(rubric, GroupRubric) and rubric.compares
 
     @contextmanager
     def _track_activity(self, task: Task) -> Iterator[None]:
@@ -168,12 +169,13 @@ class RolloutSettings:
     async def compare(self, group: Group) -> None:
         """Compare the scored samples of a group, where the rubric does. Its failure is that of all of them."""
         scored = [rollout for rollout in group.rollouts if rollout.status is not Status.ERROR]
-        if not compares_samples(self.effective_rubric) or not scored:
+        rubric = self.effective_rubric
+        if not self.compares or not isinstance(rubric, GroupRubric) or not scored:
             return
         try:
             with self._track_activity(group.task):
                 async with self._judging():
-                    await compare_seats(self.effective_rubric, replace(group, rollouts=scored))
+                    await compare_seats(rubric, replace(group, rollouts=scored))
         except RubricFailure as failure:
             for rollout in scored:
                 unscore(rollout, failure)

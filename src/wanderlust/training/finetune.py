@@ -32,12 +32,12 @@ from wanderlust.training.engines import join_if_led, open_learner
 from wanderlust.training.finetune_config import FinetuneConfig, Method
 from wanderlust.training.finetune_data import digest_of, example_notes, read_examples, save_start, store_rows
 from wanderlust.training.loggers import open_loggers
+from wanderlust.training.loop import SupervisedLoop
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import resolve_models, save_model
 from wanderlust.training.preferences import calibrate, longer_chosen
 from wanderlust.training.result import TrainResult
 from wanderlust.training.run_report import loss_sentence, write_loss_report
-from wanderlust.training.supervised import SupervisedLoop
 from wanderlust.training.trainers.base import SupportsWholeModel
 
 LAST_CHECKPOINT = "last"

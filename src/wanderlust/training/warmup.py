@@ -24,8 +24,8 @@ from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample, imitation_samples, trajectories_of
 from wanderlust.training.checkpoint import START_CHECKPOINT, Run
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.loop import SupervisedLoop
 from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters, rendering_of
-from wanderlust.training.supervised import SupervisedLoop
 from wanderlust.training.tiny_model import ModelShape, fresh_model, tokenizer_of
 from wanderlust.training.trainers.in_process import LocalLearner
 from wanderlust.types import Message, Tool, Trajectory

@@ -41,6 +41,7 @@ from wanderlust.tasks.registry import environment_within
 from wanderlust.types import (
     Completion,
     Group,
+    GroupRubric,
     Message,
     Policy,
     Rollout,
@@ -49,7 +50,6 @@ from wanderlust.types import (
     Task,
     Tool,
     Trajectory,
-    compares_samples,
     user,
 )
 
@@ -290,7 +290,7 @@ class BudgetRubric(Rubric):
         self.rewards = tuple(rewards)
         super().__init__(Reward(_task_reward, name=TASK_REWARD), *self.rewards)
         self.own, self.settings = own, dict(settings)
-        self.compares = compares_samples(own)
+        self.compares = isinstance(own, GroupRubric) and own.compares
 
     def __add__(self, other: Rubric) -> Self:
         if not isinstance(self.own, Rubric):
@@ -329,7 +329,7 @@ class BudgetRubric(Rubric):
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
         """The environment's final scores, with rewards of length."""
-        assert compares_samples(self.own)
+        assert isinstance(self.own, GroupRubric)
         alone = [replace(r, trajectories=[self._without_lengths(t) for t in r.trajectories]) for r in group.rollouts]
         scores = iter(await self.own.compare(replace(group, rollouts=alone), seat))
         played = [(r, t) for r in group.rollouts for t in r.trajectories if t.seat == seat]

@@ -40,7 +40,6 @@ from wanderlust.types import (
     Score,
     Task,
     Tool,
-    compares_samples,
 )
 from wanderlust_hub.wire import (
     Act,
@@ -366,7 +365,7 @@ def declared(env: Environment) -> Declared:
         seats=tuple(env.seats),
         limits=env.limits,
         rubric=env.rubric is not None,
-        compares=compares_samples(env.rubric),
+        compares=isinstance(env.rubric, GroupRubric) and env.rubric.compares,
         prefixes=env.prefixes,
         oracle=env.has_oracle,
         extract=env.extract is not None,

@@ -19,6 +19,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,7 +45,7 @@ from wanderlust.training.trainers.fsdp import (
     distributed,
     rank_and_world_size,
 )
-from wanderlust.training.trainers.process_pool import sheltered, without_main_module
+from wanderlust.training.trainers.process_pool import shard, sheltered, unshard, without_main_module
 from wanderlust.training.trainers.replica import Replica, WorkerError, serialized
 from wanderlust.types import Group, Task
 
@@ -253,17 +254,17 @@ class FsdpTrainer(FsdpGroup):
 
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
         """Each process plays and credits its shards under the weights published last."""
-        parts = self._shards(tasks, first)
+        parts = shard(tasks, first, rank_and_world_size()[1])
         played = await self._call("play", [(part, seed) for part in parts])
-        groups = self._in_order(played, parts, first)
+        groups: list[Group] = unshard([*chain.from_iterable(played)], first)
         for index, group in enumerate(groups, first):
             group.index = index
         return groups
 
     async def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
         """One greedy episode per task, in the tasks' order."""
-        parts = self._shards(tasks, 0)
-        return self._in_order(await self._call("evaluate", parts), parts, 0)
+        played = await self._call("evaluate", shard(tasks, 0, rank_and_world_size()[1]))
+        return unshard([*chain.from_iterable(played)], 0)
 
     async def exact(self) -> list[dict[str, Any]] | None:
         """Exact figures of the greedy policy, computed by this process's replica."""
@@ -301,16 +302,6 @@ class FsdpTrainer(FsdpGroup):
         """Go on from a state, which is published."""
         await super().load_state(path)
         await self._call("publish", False, self.version)
-
-    def _shards(self, items: Sequence[T], first: int) -> list[Sequence[T]]:
-        """One for each process: the items numbered from `first`, dealt out in turn."""
-        world = rank_and_world_size()[1]
-        return [items[(shard - first) % world :: world] for shard in range(world)]
-
-    def _in_order(self, played: Sequence[Any], parts: Sequence[Sequence[Any]], first: int) -> list[Group]:
-        world = len(parts)
-        each = [iter(groups) for process in played for groups in process]
-        return [next(each[number % world]) for number in range(first, first + sum(map(len, parts)))]
 
 
 GATHERED = frozenset({"play", "evaluate"})
