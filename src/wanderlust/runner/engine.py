@@ -104,7 +104,7 @@ class RolloutSettings:
         """Run and score one episode. Only cancellation and interpreter exits are raised."""
         named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
         keys = {seat: f"{job.task.id}/{job.seed}/{job.sample_index}/{seat}" for seat in self.env.seats}
-        limits, spending = self.effective_limits, self.spending.of_episode()
+        limits, spending = self.effective_limits, Spending(prices=self.spending.prices, run=self.spending)
         frozen = self.env.frozen_seats
         named = {**named, **frozen}
         make = partial(Agent, limits=limits, spending=spending, play=Play())

@@ -31,10 +31,10 @@ from wanderlust.training.config import TrainConfig
 from wanderlust.training.group_source import RayCluster
 from wanderlust.training.losses import TIS
 from wanderlust.training.memory import check_gpus
-from wanderlust.training.models import load_scoring, load_trainable, save_model
+from wanderlust.training.models import gradient_settings, load_trainable, save_model
 from wanderlust.training.trainers.base import EngineOptions, SupportsWholeModel, TrainingSetup
 from wanderlust.training.trainers.fsdp_group import RankOptions, fsdp_engine, fsdp_group, join_group
-from wanderlust.training.trainers.in_process import LocalLearner, gradient_settings, in_process_engine
+from wanderlust.training.trainers.in_process import LocalLearner, in_process_engine
 from wanderlust.training.trainers.process_pool import worker_engine
 from wanderlust.training.trainers.served import check_servers, served_engine
 
@@ -63,8 +63,8 @@ async def open_learner(config: TrainConfig, start: Path, *, scores: bool = False
         with fsdp_group(RankOptions(config=config, start=start, plays=False), processes=config.processes) as group:
             yield group
         return
-    model, _ = (load_scoring if scores else load_trainable)(config, start)
-    with LocalLearner(model, config.rl_optimizer, **gradient_settings(config)) as learner:
+    model, _ = load_trainable(config, start, scores=scores)
+    with LocalLearner(model, config.rl_optimizer, hardware=config.hardware, **gradient_settings(config)) as learner:
         yield learner
 
 

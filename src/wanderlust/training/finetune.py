@@ -27,15 +27,14 @@ from wanderlust.training.checkpoint import (
     open_run,
     save_state,
 )
-from wanderlust.training.conversations import Examples, epoch_batches
+from wanderlust.training.conversations import Examples, data_notes, epoch_batches
 from wanderlust.training.engines import join_if_led, open_learner
 from wanderlust.training.finetune_config import FinetuneConfig, Method
-from wanderlust.training.finetune_data import digest_of, example_notes, read_examples, save_start, store_rows
+from wanderlust.training.finetune_data import digest_of, read_examples, save_start, store_rows
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.loop import SupervisedLoop
-from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import resolve_models, save_model
-from wanderlust.training.preferences import calibrate, longer_chosen
+from wanderlust.training.preferences import calibrate, longer_chosen, preference_notes
 from wanderlust.training.result import TrainResult
 from wanderlust.training.run_report import loss_sentence, write_loss_report
 from wanderlust.training.trainers.base import SupportsWholeModel
@@ -135,18 +134,14 @@ def _finetune_in_folder(
             return finished
     with open_loggers(loggers, folder, config.as_dict(), progress=progress) as logger:
         model, tokenizer, examples = read_examples(config, folder)
-        for line in example_notes(config, examples):
+        about_pairs = preference_notes(examples) if config.method == "reward" else []
+        for line in (*about_pairs, *data_notes(config, examples)):
             logger.log_line(line)
         with open_run(folder, config, note=logger.log_line, command=command, previous_state=previous_state) as run:
             start = save_start(config, folder, model=model, tokenizer=tokenizer)
             del model
             training = partial(_train, config, run, examples, start=start, tokenizer=tokenizer, logger=logger)
             return TrainResult(path=folder, report=run_blocking(training))
-
-
-def _loss_of(config: FinetuneConfig) -> PolicyLoss:
-    beta = config.dpo_beta if config.method == "dpo" else 1.0
-    return losses.SFT_LOSS if config.method == "sft" else replace(losses.PREFERENCE_LOSS, beta=beta)
 
 
 async def _train(
@@ -158,12 +153,12 @@ async def _train(
         epoch_batches(lengths, config.batch_tokens, seed=config.seed, epoch=epoch) for epoch in range(config.epochs)
     ]
     updates = [batch for epoch in epochs for batch in epoch]
-    every = config.eval_every or len(epochs[0])
+    every, beta = config.eval_every or len(epochs[0]), config.dpo_beta if config.method == "dpo" else 1.0
     settings = config.for_engine(updates=len(updates))
     async with open_learner(settings, start, scores=config.method == "reward") as learner:
         loop = SupervisedLoop(
             learner,
-            _loss_of(config),
+            losses.SFT_LOSS if config.method == "sft" else replace(losses.PREFERENCE_LOSS, beta=beta),
             stage=config.method,
             updates=len(updates),
             logger=logger,
@@ -200,11 +195,6 @@ class _Finetuning:
         self.config, self.run, self.trainer, self.loop = config, run, trainer, loop
         self.examples, self.tokenizer = examples, tokenizer
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What is saved with the state."""
-        return self.loop.facts
-
     async def set_reference(self) -> None:
         """Log-probabilities of the initial policy, which stand where others have the sampler's."""
         samples = [s for one in [*self.examples.train, *self.examples.held_out] for s in one.samples]
@@ -217,12 +207,12 @@ class _Finetuning:
 
     async def evaluate(self, done: int) -> None:
         """A point of the curve; the checkpoint with the lowest loss on held-out rows is kept."""
-        held_out, curve = self.examples.held_out, self.facts["curve"]
+        held_out, curve = self.examples.held_out, self.loop.facts["curve"]
         if not held_out:
             return
         figures = await self._held_out_figures()
-        self.facts["before"] = self.facts["before"] or figures["loss"]
-        self.facts["after"] = figures["loss"]
+        self.loop.facts["before"] = self.loop.facts["before"] or figures["loss"]
+        self.loop.facts["after"] = figures["loss"]
         estimates = {
             name: asdict((estimate if name == "reward_accuracy" else mean)(list(self._by_task(values).values())))
             for name, values in figures.items()
@@ -235,7 +225,7 @@ class _Finetuning:
         self.loop.logger.log_step("eval", done, of=self.loop.updates, metrics=metrics)
         if lowest is not None and metrics["loss"] < lowest:
             await self.save_checkpoint(BEST_CHECKPOINT)
-            self.facts["best_scores"] = self.facts.get("scores")
+            self.loop.facts["best_scores"] = self.loop.facts.get("scores")
 
     async def _held_out_figures(self) -> dict[str, list[float]]:
         """Per held-out row: its share of the mean loss of a token (sft), or its own loss, margin and win.
@@ -260,7 +250,7 @@ class _Finetuning:
             margins.append(self.loop.loss.beta * sum(gains))
             scores.append((gains[0], -gains[-1]))
         if self.config.method == "reward":
-            self.facts["scores"] = scores
+            self.loop.facts["scores"] = scores
         return {
             "loss": (-torch.nn.functional.logsigmoid(torch.tensor(margins, dtype=torch.float64))).tolist(),
             "reward_margin": margins,
@@ -281,7 +271,7 @@ class _Finetuning:
 
     def report(self) -> dict[str, Any]:
         """The run's report, which is written and marks it as finished."""
-        curve, config = self.facts["curve"], self.config
+        curve, config = self.loop.facts["curve"], self.config
         best = min(curve, key=lambda point: (point["metrics"]["loss"]["value"], -point["step"]), default=None)
         chosen = BEST_CHECKPOINT if best is not None and 0 < best["step"] < self.loop.updates else LAST_CHECKPOINT
         body = {
@@ -291,7 +281,7 @@ class _Finetuning:
             "checkpoint": str(self.run.path / CHECKPOINTS_FOLDER / LAST_CHECKPOINT),
             "policy_checkpoint": chosen,
             "table_title": "Held-out rows",
-            "verdict": loss_sentence(*(self._by_task(self.facts[when]) for when in ("before", "after"))),
+            "verdict": loss_sentence(*(self._by_task(self.loop.facts[when]) for when in ("before", "after"))),
             "curve": curve,
             "best": None if best is None else {"step": best["step"], "loss": best["metrics"]["loss"]["value"]},
             "updates": self.loop.updates,
@@ -304,7 +294,7 @@ class _Finetuning:
             "tokens": config.epochs * sum(one.tokens for one in self.examples.train),
         }
         if config.method == "reward":
-            scores = self.facts["best_scores" if chosen == BEST_CHECKPOINT else "scores"] if curve else []
+            scores = self.loop.facts["best_scores" if chosen == BEST_CHECKPOINT else "scores"] if curve else []
             calibration = calibrate(scores, [one.key for one in self.examples.held_out])
             calibration.scale.save(self.run.path / CHECKPOINTS_FOLDER / chosen)
             body["reward_model"] = {**calibration.as_dict(), "longer_chosen": longer_chosen(self.examples)}

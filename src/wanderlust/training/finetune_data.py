@@ -20,7 +20,6 @@ from wanderlust.training.checkpoint import START_CHECKPOINT
 from wanderlust.training.config import usable_cores
 from wanderlust.training.conversations import (
     Examples,
-    data_notes,
     data_rows,
     has_reasoning,
     is_held_out,
@@ -30,7 +29,7 @@ from wanderlust.training.conversations import (
 )
 from wanderlust.training.finetune_config import FinetuneConfig
 from wanderlust.training.models import checkpoint_folder
-from wanderlust.training.preferences import preference_notes, preference_pairs, why_no_preferences
+from wanderlust.training.preferences import preference_pairs, why_no_preferences
 from wanderlust.training.warmup import new_model
 
 
@@ -107,10 +106,3 @@ def save_start(config: FinetuneConfig, folder: Path, *, model: Any, tokenizer: A
     if not start.exists():
         save_pretrained(start, model, tokenizer)
     return start
-
-
-def example_notes(config: FinetuneConfig, examples: Examples) -> Iterator[str]:
-    """What to tell about the data, a line each."""
-    if config.method == "reward":
-        yield from preference_notes(examples)
-    yield from data_notes(config, examples)

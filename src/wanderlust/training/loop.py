@@ -135,21 +135,14 @@ class TrainingLoop:
 
     async def save(self, stage: str, step: int, source: BatchSource | None = None) -> None:
         """Save everything that resuming needs: first the trainer's own state, then the one that names it."""
-        folder, name = self.run.path / TRAINER_FOLDER, f"{stage}-{step}"
-        folder.mkdir(exist_ok=True)
-        await self.trainer.save_state(folder / name)
-        self.run.save(
-            {
-                "stage": stage,
-                "step": step,
-                "trainer": name,
-                "source": source.state() if source is not None else {},
-                "facts": self.facts,
-                "counters": asdict(self.counters),
-                "monitors": self.monitors.state(),
-                "algorithm": self.algorithm.state() if isinstance(self.algorithm, SupportsState) else {},
-            }
-        )
+        own = {
+            "source": source.state() if source is not None else {},
+            "facts": self.facts,
+            "counters": asdict(self.counters),
+            "monitors": self.monitors.state(),
+            "algorithm": self.algorithm.state() if isinstance(self.algorithm, SupportsState) else {},
+        }
+        await save_stage(self.run, self.trainer, stage, step=step, own=own)
 
     async def run_rl(
         self, source: BatchSource, config: TrainConfig, *, env: str, group_metrics: GroupMetrics, evaluate: EvalCallback
@@ -383,12 +376,16 @@ class SupervisedLoop:
 
     async def _save(self, done: int) -> None:
         """Save everything that resuming needs."""
-        if self.run is None:
-            return
-        folder, name = self.run.path / TRAINER_FOLDER, f"{self.stage}-{done}"
-        folder.mkdir(exist_ok=True)
-        await self.trainer.save_state(folder / name)
-        self.run.save({"stage": self.stage, "step": done, "trainer": name, "facts": self.facts})
+        if self.run is not None:
+            await save_stage(self.run, self.trainer, self.stage, step=done, own={"facts": self.facts})
+
+
+async def save_stage(run: Run, trainer: Trainer, stage: str, *, step: int, own: Mapping[str, Any]) -> None:
+    """Save a state of a stage: first the trainer's, then the one that names it, with what the loop has of its `own`."""
+    folder, name = run.path / TRAINER_FOLDER, f"{stage}-{step}"
+    folder.mkdir(exist_ok=True)
+    await trainer.save_state(folder / name)
+    run.save({"stage": stage, "step": step, "trainer": name, **own})
 
 
 def check_sampler_gap(step: int, gap: float, config: TrainConfig) -> str | None:

@@ -55,17 +55,13 @@ def checkpoint_folder(policy: str) -> Path:
     return fetch_smollm2()
 
 
-def load_trainable(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
-    """The checkpoint as it learns: with the configuration's adapters, on the device, in fp32; and its tokenizer."""
-    model, tokenizer = load_pretrained(folder)
-    add_adapters(config, model)
-    return to_device_fp32(model, config.hardware), tokenizer
+def load_trainable(config: TrainConfig, folder: Path, *, scores: bool = False) -> tuple[Any, Any]:
+    """The checkpoint as it learns: with the configuration's adapters, on the device, in fp32; and its tokenizer.
 
-
-def load_scoring(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
-    """The checkpoint as a reward model that learns: with a new head for scores, else as `load_trainable`."""
+    With `scores`, as a reward model, with a new head.
+    """
     model, tokenizer = load_pretrained(folder)
-    model = with_score_head(model, tokenizer)
+    model = with_score_head(model, tokenizer) if scores else model
     add_adapters(config, model)
     return to_device_fp32(model, config.hardware), tokenizer
 
@@ -143,6 +139,17 @@ def load_teacher(config: TrainConfig, tokenizer: Any) -> Any:
     if theirs.get_vocab() != tokenizer.get_vocab():
         raise UsageError(f"the teacher {config.teacher} has another tokenizer than the policy: ids would not agree")
     return model
+
+
+def gradient_settings(config: TrainConfig) -> dict[str, Any]:
+    """What a `GradientComputer` takes of a configuration."""
+    return {
+        "temperature": config.temperature,
+        "micro_batch": config.micro_batch,
+        "micro_batch_tokens": config.micro_batch_tokens,
+        "recompute": config.recompute_activations,
+        "fast": config.fast,
+    }
 
 
 class Scorer:

@@ -289,12 +289,8 @@ class _FixedPlayer:
 
     def matches(self, env: Environment) -> list[Environment]:
         """The environment with each seat that learns in turn, and this player in the others of them."""
-        seats = _learning_seats(env)
+        seats = [seat for seat in env.seats if seat not in env.frozen_seats]
         return [env.with_frozen_seats({other: self.policy for other in seats if other != seat}) for seat in seats]
-
-
-def _learning_seats(env: Environment) -> list[str]:
-    return [seat for seat in env.seats if seat not in env.frozen_seats]
 
 
 def _fixed_player(config: TrainConfig, env: Environment, tasks: Sequence[Task]) -> _FixedPlayer | None:

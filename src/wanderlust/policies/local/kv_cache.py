@@ -29,6 +29,7 @@ from wanderlust.policies.local.rows import (
     StateAndKVRows,
     StateRows,
     TransformersPass,
+    common_prefix_length,
 )
 from wanderlust.policies.local.sampler_trial import RecomputedContexts, first_right_cache
 
@@ -283,21 +284,13 @@ def _families(contexts: Sequence[Context]) -> Iterator[tuple[list[Context], int]
     """Yield contexts with a common beginning, and its length; at least one id of each remains to be read."""
     family: list[Context] = []
     for context in [*sorted(contexts, key=lambda c: c.ids), None]:
-        if family and (context is None or _common(family[-1].ids, context.ids) < MIN_SHARED_PREFIX_TOKENS):
+        if family and (context is None or common_prefix_length(family[-1].ids, context.ids) < MIN_SHARED_PREFIX_TOKENS):
             first, last = family[0].ids, family[-1].ids
             if first != last:
-                yield family, min(_common(first, last), min(len(c.ids) for c in family) - 1)
+                yield family, min(common_prefix_length(first, last), min(len(c.ids) for c in family) - 1)
             family = []
         if context is not None:
             family.append(context)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))
 
 
 class SingleKVCache:

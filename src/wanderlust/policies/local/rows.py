@@ -46,6 +46,14 @@ class Context:
         self.ids += ids
 
 
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))
+
+
 MIN_ROW_POSITIONS = 128
 """Positions of the shortest rows; those of every next pool are twice as long."""
 MIN_ADDED_POSITIONS = 2048

@@ -282,11 +282,3 @@ def imitation_samples(
 def trajectories_of(groups: Sequence[Group]) -> list[Trajectory]:
     """All trajectories, in order."""
     return [t for group in groups for rollout in group.rollouts for t in rollout.trajectories]
-
-
-def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))

@@ -40,7 +40,7 @@ from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import load_trainable
 from wanderlust.training.optimizer import TrainableWeights, publish_weights, weights_of
 from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
-from wanderlust.training.trainers.replica import Replica, WorkerError, serialized
+from wanderlust.training.trainers.replica import PUBLISH, Replica, WorkerError, serialized
 from wanderlust.types import Group, Task
 
 T = TypeVar("T")
@@ -79,8 +79,6 @@ def unshard(shards: Sequence[Sequence[T]], first: int) -> list[T]:
 
 MAX_WORKER_DEATHS = 3
 """Deaths during one call after which a worker is not started once more: it would die again."""
-PUBLISH = "publish"
-"""The method whose last call a restarted worker gets first; all others depend on it and on their arguments alone."""
 
 
 class Workers:

@@ -28,6 +28,7 @@ from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import (
     cache_bytes,
+    gradient_settings,
     load_frozen,
     load_sampling,
     load_teacher,
@@ -36,6 +37,9 @@ from wanderlust.training.models import (
 )
 from wanderlust.training.optimizer import publish_weights
 from wanderlust.types import Group, RubricLike, Task
+
+PUBLISH = "publish"
+"""The method whose last call a restarted worker gets first; all others depend on it and on their arguments alone."""
 
 
 class WorkerError(WanderlustError):
@@ -86,15 +90,7 @@ class Replica:
             reference=reference,
             rubric=rubric,
         )
-        self._reads = GradientComputer(
-            model,
-            loss=self.algorithm.loss,
-            temperature=config.temperature,
-            micro_batch=config.micro_batch,
-            micro_batch_tokens=config.micro_batch_tokens,
-            recompute=config.recompute_activations,
-            fast=config.fast,
-        )
+        self._reads = GradientComputer(model, loss=self.algorithm.loss, **gradient_settings(config))
 
     @classmethod
     def load(cls, folder: Path, config: TrainConfig) -> Self:

@@ -37,10 +37,10 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.group_source import open_player
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.models import load_frozen, load_trainable
+from wanderlust.training.models import gradient_settings, load_frozen, load_trainable
 from wanderlust.training.trainers.base import WEIGHTS_FOLDER, EngineOptions, SupportsWholeModel, TrainingSetup
 from wanderlust.training.trainers.fsdp_group import FsdpGroup, RankOptions, fsdp_group, sharded_export
-from wanderlust.training.trainers.in_process import LocalLearner, gradient_settings
+from wanderlust.training.trainers.in_process import LocalLearner
 
 PROBE_TEXT = "Some 3 foo_bar(x)\n\u00e9\u4f60"
 """Tokenizers differ in it, if they differ; short enough for any model."""
@@ -207,7 +207,8 @@ async def served_engine(options: EngineOptions) -> AsyncIterator[TrainingSetup]:
     async with AsyncExitStack() as stack:
         learner: LocalLearner | FsdpGroup
         if config.engine == "vllm":
-            learner = stack.enter_context(LocalLearner(model, config.rl_optimizer, **gradient_settings(config)))
+            reading, hardware = gradient_settings(config), config.hardware
+            learner = stack.enter_context(LocalLearner(model, config.rl_optimizer, hardware=hardware, **reading))
         else:
             shared = RankOptions(config=config, start=start, plays=False)
             learner = stack.enter_context(fsdp_group(shared, processes=config.processes))
