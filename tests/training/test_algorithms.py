@@ -19,7 +19,6 @@ from wanderlust.policies.checkpoints import resolve_start
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.training import losses
-from wanderlust.training.advantages import assign_advantages, kl_to_reference
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, least_group_size
 from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
 from wanderlust.training.algorithms.imitation import BestOfNImitation
@@ -32,7 +31,7 @@ from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, to_samples
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, combine
-from wanderlust.training.group_source import bind_algorithm
+from wanderlust.training.group_source import assign_advantages, bind_algorithm, kl_to_reference
 from wanderlust.training.losses import KL, token_losses
 from wanderlust.training.models import Scorer, load_teacher, make_context
 from wanderlust.training.setup import validate_config

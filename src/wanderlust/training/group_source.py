@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
+
+import torch
 
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment
@@ -26,20 +28,21 @@ from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import DEFAULT_CONCURRENCY, WorkerBackend, play_groups
 from wanderlust.serving.remote_sampler import RemoteSampler, serve_samplers
 from wanderlust.tasks.curriculum import Curriculum, SupportsCalibration, SupportsMetrics
-from wanderlust.training.advantages import assign_advantages
 from wanderlust.training.algorithms.base import (
     Algorithm,
     AlgorithmContext,
     DynamicSampling,
     HasRolloutPolicy,
     NeedsContext,
+    SupportsBatchAdvantages,
 )
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.batch.samples import trajectories_of
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.label_free_rewards import label_free_rubric
+from wanderlust.training.losses import KL, kl_estimate
 from wanderlust.training.models import Scorer, algorithm_context, load_frozen, rendering_of
-from wanderlust.types import Group, Policy, RubricLike, Task
+from wanderlust.types import Group, Policy, RubricLike, Task, Trajectory
 
 EXACT_POLICY = "rl"
 """Name of the policy in the rows of exact figures of a training run."""
@@ -151,6 +154,42 @@ class LocalPlayer:
             for trajectory, logprobs in zip(played, self.reference.logprobs(played), strict=True):
                 trajectory.reference_logprobs = logprobs
         await assign_advantages(self.algorithm, groups)
+
+
+async def assign_advantages(algorithm: Algorithm, groups: Sequence[Group]) -> None:
+    """Annotate each group by itself."""
+    with with_kl_penalty(groups, algorithm.loss.kl):
+        for group in groups:
+            await algorithm.assign_advantages(group)
+
+
+async def assign_batch_advantages(algorithm: Algorithm, groups: Sequence[Group]) -> None:
+    """Annotate all groups of a step together, where the algorithm wants to."""
+    if isinstance(algorithm, SupportsBatchAdvantages):
+        with with_kl_penalty(groups, algorithm.loss.kl):
+            await algorithm.assign_batch_advantages(groups)
+
+
+@contextmanager
+def with_kl_penalty(groups: Sequence[Group], kl: KL | None) -> Iterator[None]:
+    """Inside, rewards are less by the distance to the reference, where the leash goes into the reward."""
+    before = [(t, t.score) for g in groups for r in g.rollouts for t in r.trajectories]
+    if kl is not None and kl.into == "reward":
+        for trajectory, score in before:
+            if score is not None and trajectory.trainable and trajectory.reference_logprobs is not None:
+                trajectory.score = replace(score, reward=score.reward - kl.weight * kl_to_reference(trajectory, kl))
+    try:
+        yield
+    finally:
+        for trajectory, score in before:
+            trajectory.score = score
+
+
+def kl_to_reference(trajectory: Trajectory, kl: KL) -> float:
+    """Estimate of the distance between sampler and reference, summed over the sampled tokens."""
+    sampler_logprobs = [p for turn in trajectory.turns if turn.tokens is not None for p in turn.tokens.logprobs]
+    reference_logprobs = [p for turn in trajectory.reference_logprobs or () for p in turn]
+    return float(kl_estimate(torch.tensor(sampler_logprobs), torch.tensor(reference_logprobs), kl.estimator).sum())
 
 
 def bind_algorithm(algorithm: Algorithm, context: AlgorithmContext) -> Algorithm:

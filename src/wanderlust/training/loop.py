@@ -17,13 +17,12 @@ from typing import Any, TypeAlias
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError
 from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.progress import Logger
-from wanderlust.training.advantages import assign_batch_advantages
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, SupportsState
 from wanderlust.training.algorithms.grpo import has_signal
 from wanderlust.training.batch.samples import Sample, build_samples, trajectories_of
 from wanderlust.training.checkpoint import TRAINER_FOLDER, Run, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
-from wanderlust.training.group_source import BatchSource, run_in_thread
+from wanderlust.training.group_source import BatchSource, assign_batch_advantages, run_in_thread
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.reward_hacking import RewardHackingMonitors, hacking_error, log_warnings
 from wanderlust.training.trainers.base import SupportsEMA, SupportsLogprobs, SupportsStages, Trainer
