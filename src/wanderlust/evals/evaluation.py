@@ -40,7 +40,7 @@ from wanderlust.runner.engine import (
 )
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.provenance import lock_run, provenance_of
-from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks, only_tasks
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, checked_task, choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.types import Group, GroupRubric, Rollout, RubricLike, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
@@ -91,7 +91,8 @@ class Evaluation:
         """
         if samples < 1:
             raise UsageError(f"samples is {samples}, and must be at least 1")
-        listed = iter_tasks(self.settings.env, split) if given is None else list(only_tasks(given, "tasks"))
+        own = iter_tasks(self.settings.env, split)
+        listed = own if given is None else [checked_task(task, "tasks") for task in given]
         name = f"the split {split!r} of {self.name}"
         if only is None:
             tasks = listed if isinstance(listed, list) and n is None else choose_tasks(listed, n)

@@ -170,15 +170,9 @@ class Renderer:
         self.appends = self._appends()
         self.encode = lru_cache(TEXT_CACHE_ENTRIES)(self._escaper.encode)
         self._decode = lru_cache(TEXT_CACHE_ENTRIES)(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)))
-        self._piece = lru_cache(TEXT_CACHE_ENTRIES)(
-            lambda new, closed: self.encode(
-                self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :]
-            )
-        )
+        self._piece = lru_cache(TEXT_CACHE_ENTRIES)(self._piece_after)
         self._results = lru_cache(TEXT_CACHE_ENTRIES)(self._results_after)
-        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(
-            lambda messages, schemas: self.encode(self.text(messages, [*map(tool_from_wire, json.loads(schemas))]))
-        )
+        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(self._opening_of)
         self._writes_answers_plainly = self._answers_plainly()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -339,6 +333,9 @@ class Renderer:
                 return closing[len(end) :]
         return closing
 
+    def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
+        return self.encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
+
     def _results_after(
         self, calls: tuple[ToolCall, ...], new: tuple[Message, ...], closed: bool
     ) -> tuple[int, ...] | None:
@@ -350,6 +347,9 @@ class Renderer:
         end = max((before.rfind(end) for end in self.end_texts), default=-1)
         closing = before[end:] if end >= 0 else self.closing
         return self.encode(self._tail(closing, closed) + after[len(before) :])
+
+    def _opening_of(self, messages: tuple[Message, ...], schemas: str) -> tuple[int, ...]:
+        return self.encode(self.text(messages, [tool_from_wire(one) for one in json.loads(schemas)]))
 
     def _writes_system(self) -> bool:
         """Whether the template writes a system message where it stands."""
