@@ -81,6 +81,10 @@ WRAPPERS: dict[str, tuple[Callable[[Environment, str], Environment], set[str]]] 
 """How each is made, and the names of the contract that it changes."""
 
 
+def test_the_contract_has_every_public_name_of_an_environment() -> None:
+    assert {*CONTRACT} == {name for name in vars(Environment) if not name.startswith("_")}
+
+
 def test_every_name_of_the_contract_has_a_value_of_its_own() -> None:
     defaults = Mixture({Plain(): 1})
     same = [name for name in CONTRACT if getattr(Whole(), name) == getattr(defaults, name)]

@@ -1,11 +1,12 @@
-"""Evaluations during training: points of the learning curve, advice on what they show, checkpoints that stay."""
+"""The RL stage of a run: engine, source of groups, steps, and the evaluations that make the learning curve."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -13,18 +14,21 @@ from wanderlust.errors import EnvironmentFailure
 from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.evals.report import Report
 from wanderlust.evals.statistics import estimate
-from wanderlust.runner.progress import ProgressLogger
+from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER
-from wanderlust.training.checkpoint import point_estimates, prune
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.training.async_source import AsyncSource
+from wanderlust.training.checkpoint import LAST_CHECKPOINT, Run, point_estimates, prune
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.engines import TrainingSetup, save_checkpoint
+from wanderlust.training.engines import open_engine, save_checkpoint
+from wanderlust.training.group_source import BatchSource, LocalPlayer, OnPolicySource, RayCluster, calibrate
 from wanderlust.training.loop import TrainingLoop
-from wanderlust.training.result import (
-    rewards_of,
-)
-from wanderlust.training.reward_hacking import truth_names
+from wanderlust.training.result import rewards_of, selection_metric
+from wanderlust.training.reward_hacking import RewardHackingMonitors
+from wanderlust.training.setup import run_curriculum
+from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
 from wanderlust.training.verdict import advise_during
-from wanderlust.types import Group, Task
+from wanderlust.types import Group
 
 NO_INTERVAL = {"low": None, "high": None, "clusters": 1}
 ADVICE_EVENT = "advice"
@@ -32,31 +36,77 @@ ADVICE_EVENT = "advice"
 ADVICE_METRICS = ("frac_groups_with_signal", "entropy", "groups_dropped")
 
 
-async def evaluate_step(
-    loop: TrainingLoop, setup: TrainingSetup, step: int, *, tasks: Sequence[Task], config: TrainConfig
-) -> bool:
-    """A point of the learning curve: the greedy policy on the `eval` split; whether to go on after it."""
-    if not tasks and config.eval_tasks:
-        return True
-    groups: list[Group] = []
-    if tasks:
-        groups = await setup.evaluate(tasks)
-        point, figures = _played_point(groups)
-    else:
-        point, figures = _exact_point(await setup.exact() or ())
-    curve = loop.facts["curve"]
-    curve[:] = [earlier for earlier in curve if earlier["step"] < step] + [{"step": step, **point}]
-    loop.run.store.add(stage="eval", step=step, env=config.env_name, metrics=figures)
-    loop.logger.log_step("eval", step, of=config.steps, metrics=figures)
-    _advise(loop, step, groups, config=config)
-    return await prune(
-        loop.run.path / CHECKPOINTS_FOLDER,
-        curve,
-        metric=selection_metric(config),
-        keep_last=config.keep_last,
-        patience=config.patience,
-        save=partial(save_checkpoint, config=config, setup=setup, averaged=True),
+async def run_rl_stage(
+    config: TrainConfig, run: Run, *, start: Path, logger: Logger, workers: int, ray: RayCluster | None
+) -> list[dict[str, Any]]:
+    """Take the remaining steps from the checkpoint `start` and save the last weights; returns the learning curve.
+
+    The engine's memory is free again afterwards.
+    """
+    env, began = config.make_env(), run.state is None or run.state["stage"] != "rl"
+    state: dict[str, Any] = {"step": 0, "facts": {"curve": []}} if began else {**(run.state or {})}
+    run.store.truncate(["rl"], state["step"])
+    monitors = RewardHackingMonitors.for_environment(
+        env, stop_on_warning=config.on_hack == "stop", is_own_reward=config.label_estimator == "none"
     )
+    chosen = run_curriculum(config, env)
+    options = EngineOptions(config=config, start=start, run=run.path, workers=workers, ray=ray)
+    async with open_engine(options) as setup:
+        loop = TrainingLoop(
+            run, setup.trainer, logger=logger, facts=state["facts"], algorithm=setup.algorithm, monitors=monitors
+        )
+        evaluate = _evaluation(loop, setup, config)
+        if began:
+            await setup.trainer.publish()
+            async with loop.ema_weights():
+                await evaluate(0)
+            await calibrate(chosen, setup.player)
+        source: BatchSource
+        if config.max_staleness:
+            assert isinstance(setup.player, LocalPlayer)
+            source = AsyncSource(
+                setup.player,
+                chosen,
+                version=lambda: setup.trainer.version,
+                count=config.tasks_per_step,
+                steps=config.steps,
+                max_staleness=config.max_staleness,
+            )
+        else:
+            source = OnPolicySource(setup.player, chosen, count=config.tasks_per_step, algorithm=setup.algorithm)
+        await loop.run_rl(source, config, env=config.env_name, group_metrics=environment_metrics, evaluate=evaluate)
+        await save_checkpoint(run.path / CHECKPOINTS_FOLDER / LAST_CHECKPOINT, config, setup)
+    return list(loop.facts["curve"])
+
+
+def _evaluation(loop: TrainingLoop, setup: TrainingSetup, config: TrainConfig) -> Callable[[int], Awaitable[bool]]:
+    """Makes a point of the learning curve, the greedy policy on the `eval` split; says whether to go on after it."""
+    tasks = choose_tasks(iter_tasks(config.make_env(), "eval"), config.eval_tasks) if config.eval_tasks else []
+
+    async def evaluate(step: int) -> bool:
+        if not tasks and config.eval_tasks:
+            return True
+        groups: list[Group] = []
+        if tasks:
+            groups = await setup.player.evaluate(tasks)
+            point, figures = _played_point(groups)
+        else:
+            point, figures = _exact_point(await setup.player.exact() or ())
+        curve = loop.facts["curve"]
+        curve[:] = [earlier for earlier in curve if earlier["step"] < step] + [{"step": step, **point}]
+        loop.run.store.add(stage="eval", step=step, env=config.env_name, metrics=figures)
+        loop.logger.log_step("eval", step, of=config.steps, metrics=figures)
+        _advise(loop, step, groups, config=config)
+        return await prune(
+            loop.run.path / CHECKPOINTS_FOLDER,
+            curve,
+            metric=selection_metric(config),
+            keep_last=config.keep_last,
+            patience=config.patience,
+            save=partial(save_checkpoint, config=config, setup=setup, averaged=True),
+        )
+
+    return evaluate
 
 
 def _played_point(groups: Sequence[Group]) -> tuple[dict[str, Any], dict[str, float]]:
@@ -88,12 +138,6 @@ def _exact_point(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dic
     figures = {f"{label}/{name}": row[name] for label, row in zip(labels, numbers, strict=True) for name in means}
     point = {"rewards": {"agent": reward}, "parts": {}, "metrics": means, "failed": 0, "exact": [*rows]}
     return point, figures
-
-
-def selection_metric(config: TrainConfig) -> str:
-    """The figure by which the best checkpoint is chosen: the first held-out part, where no other one is asked for."""
-    truths = truth_names(config.make_env()) if config.best_metric == "reward" else []
-    return truths[0] if truths else config.best_metric
 
 
 def _advise(loop: TrainingLoop, step: int, groups: Sequence[Group], *, config: TrainConfig) -> None:
