@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from functools import cache
 
@@ -31,7 +32,12 @@ settings.load_profile("machine-independent")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Note processor times; let the process that starts the workers, or the only one, look after the checkout."""
+    """Note processor times; let the process that starts the workers, or the only one, look after the checkout.
+
+    A shell that starts `make test` in the background has it ignore SIGINT, and what tests start would do so, too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Summary(), "summary")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(CheckoutGuard(), "checkout")

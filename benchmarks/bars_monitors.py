@@ -37,8 +37,8 @@ from wanderlust.training.config import TrainConfig
 from wanderlust.training.result import AFTER, RESULT_STAGE
 from wanderlust.types import Policy, Rollout, Task
 from wanderlust_connections.reward_hacking import HACKS, train_once
+from wanderlust_life.preset import LIFE
 from wanderlust_reasoning.presets import ARITHMETIC
-from wanderlust_worlds.presets import LIFE
 
 STEPS = 500
 ENVIRONMENTS = 10

@@ -27,9 +27,9 @@ from wanderlust.training import losses
 from wanderlust.training.batch.samples import to_samples
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.engines import WEIGHTS_FOLDER
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.train import run_training
+from wanderlust.training.trainers.base import WEIGHTS_FOLDER
 from wanderlust.types import Trajectory
 
 STEPS, SEED, STALE = 40, 0, 2

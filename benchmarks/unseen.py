@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from wanderlust_life.families.family import LEVELS, all_families
+from wanderlust_life.universes.generate import Universe, make_universe
 from wanderlust_worlds.engine.scenario import Scenario
 from wanderlust_worlds.exchange.write import export_scenario
-from wanderlust_worlds.life.families.family import LEVELS, all_families
-from wanderlust_worlds.life.universes.generate import Universe, make_universe
 
 START = 1_728_975_600.0
 KINDS = {"AGENT": "OracleEvent", "ENV": "Event", "USER": "Event"}

@@ -40,6 +40,9 @@ SHEEP = Command(target="my_package.sheep:count", help="Count the sheep.")
 ```
 
 The target is a function, or a cyclopts `App` with commands of its own. It is imported when the command is called.
+
+An entry point in the group `wanderlust.commands.world` adds a command below `wander world`. It names the function.
+The same holds for every command that has commands of its own.
 """
 
 

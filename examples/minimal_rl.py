@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from wanderlust import Environment, Episode, LocalPolicy, SamplingOptions, Task, rollouts, user
-from wanderlust.training.advantages import standardized
+from wanderlust.training.algorithms.grpo import standardized
 from wanderlust.training.batch.collate import Batch, BatchTotals, collate
 from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.losses import CISPO_LOSS, token_losses

@@ -43,6 +43,11 @@ def test_names_below_a_package_that_moved_move_with_it() -> None:
     assert moved_module("elsewhere.grids") == "elsewhere.grids"
 
 
+def test_a_module_that_moved_twice_is_where_it_is_now() -> None:
+    assert moved_module("wanderlust.worlds.life.brief_life") == "wanderlust_life.brief_life"
+    assert moved_module("wanderlust.worlds.life.facts") == "wanderlust_worlds.verification.facts"
+
+
 def test_a_module_below_a_face_is_no_second_copy() -> None:
     assert import_object("wanderlust.data.plan:__name__") == "wanderlust_data.plan"
 

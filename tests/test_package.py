@@ -162,7 +162,12 @@ def test_what_a_package_brings_names_its_extra_where_it_is_missing() -> None:
     for folder in PACKAGES:
         extra = folder.name if folder.parent.name == "packages" else "environments"
         for group, names in described(folder).get("entry-points", {}).items():
-            if group.rpartition(".")[2] in ("commands", "curricula", "environments", "presets"):
+            if group.removeprefix("wanderlust.").partition(".")[0] in (
+                "commands",
+                "curricula",
+                "environments",
+                "presets",
+            ):
                 wanted.setdefault(group, {}).update(dict.fromkeys(names, extra))
     assert json.loads((ROOT / "src/wanderlust/published.json").read_text(encoding="utf-8")) == wanted
     extras = described(ROOT)["optional-dependencies"]
@@ -174,7 +179,7 @@ def test_what_a_package_brings_names_its_extra_where_it_is_missing() -> None:
     [
         ("hub search x", "no command 'hub': ", "hub"),
         ("eval inbox --policy oracle", "the environment 'inbox' is not installed: ", "environments"),
-        ("train --preset life", "there is no preset 'life'; ", "worlds"),
+        ("train --preset life", "there is no preset 'life'; ", "environments"),
     ],
 )
 def test_without_a_package_one_line_says_what_brings_it(words: str, what: str, extra: str, tmp_path: Path) -> None:

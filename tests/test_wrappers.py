@@ -81,6 +81,10 @@ WRAPPERS: dict[str, tuple[Callable[[Environment, str], Environment], set[str]]] 
 """How each is made, and the names of the contract that it changes."""
 
 
+def test_the_contract_has_every_public_name_of_an_environment() -> None:
+    assert {*CONTRACT} == {name for name in vars(Environment) if not name.startswith("_")}
+
+
 def test_every_name_of_the_contract_has_a_value_of_its_own() -> None:
     defaults = Mixture({Plain(): 1})
     same = [name for name in CONTRACT if getattr(Whole(), name) == getattr(defaults, name)]
@@ -152,7 +156,7 @@ def test_a_frozen_seat_is_that_of_the_environment_within() -> None:
     class Two(Plain):
         seats = ("agent", "user")
 
-    env = TokenBudget(Two(), min_tokens=8, max_tokens=8)
+    env = TokenBudget(Two(), kind="exact", min_tokens=8, max_tokens=8)
     frozen = env.with_frozen_seats({"user": Scripted(["x"])})
     assert (type(frozen), [*frozen.frozen_seats], [*env.frozen_seats]) == (TokenBudget, ["user"], [])
     assert [*frozen.env.frozen_seats] == ["user"]  # type: ignore[attr-defined]
@@ -186,7 +190,7 @@ def test_a_wrapper_changes_the_second_game_as_it_changes_the_first() -> None:
     game = Instructed(Pair(), text="Be brief.").duel()
     assert isinstance(game, Instructed)
     assert (type(game.env), next(iter(game.tasks())).prompt[0].content) == (Other, "Be brief.")
-    assert TokenBudget(Pair(), min_tokens=8, max_tokens=8).duel() is None
+    assert TokenBudget(Pair(), kind="exact", min_tokens=8, max_tokens=8).duel() is None
     free = TokenBudget(Pair(), kind="none")
     assert isinstance(free.duel(), Other)
     policy = Scripted([])

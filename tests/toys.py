@@ -22,11 +22,11 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
-from wanderlust.training.advantages import assign_batch_advantages
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages
 from wanderlust.training.batch.samples import Sample, build_samples, imitation_samples
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
+from wanderlust.training.group_source import assign_batch_advantages
 from wanderlust.training.optimizer import Optimizer, weights_of
 from wanderlust.training.tiny_model import END_TOKEN, PAD_TOKEN, ROLES, TINY_CHAT_TEMPLATE, ModelShape, fresh_model
 from wanderlust.training.trainers.replica import Replica

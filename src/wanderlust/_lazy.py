@@ -52,14 +52,11 @@ def _load_module(name: str) -> ModuleType:
 
 
 def moved_module(name: str) -> str:
-    """Where a module of the core is that has moved to a package since runs named it; `name` for any other."""
-    words = name.split(".")
-    if words[0] != "wanderlust":
-        return name
-    moves = _moves()
+    """Where a module of ours is that has moved to another package since runs named it; `name` for any other."""
+    words, moves = name.split("."), _moves()
     for end in range(len(words), 1, -1):
         if package := moves.get(".".join(words[:end])):
-            return ".".join([package, *words[end:]])
+            return moved_module(".".join([package, *words[end:]]))
     return name
 
 

@@ -7,6 +7,7 @@ from wanderlust.tasks.curriculum.learnability import Learnability as Learnabilit
 from wanderlust.tasks.curriculum.learnability import PassRateBand as PassRateBand
 from wanderlust.tasks.curriculum.learnability import UtilityCurriculum as UtilityCurriculum
 from wanderlust.tasks.curriculum.uniform import Curriculum as Curriculum
+from wanderlust.tasks.curriculum.uniform import NamedCurriculum as NamedCurriculum
 from wanderlust.tasks.curriculum.uniform import TaskStream as TaskStream
 from wanderlust.tasks.curriculum.uniform import UniformCurriculum as UniformCurriculum
 from wanderlust.training.algorithms.base import Algorithm as Algorithm

@@ -218,8 +218,33 @@ class Environment(ABC):
         return type(self).exact is not Environment.exact
 
 
-CONTRACT = tuple(name for name in vars(Environment) if not name.startswith("_"))
-"""Names of the attributes and methods that every environment has."""
+CONTRACT: Mapping[str, Callable[[Environment], Any]] = {
+    "seats": lambda env: env.seats,
+    "limits": lambda env: env.limits,
+    "rubric": lambda env: env.rubric,
+    "prefixes": lambda env: env.prefixes,
+    "frozen_seats": lambda env: env.frozen_seats,
+    "players": lambda env: env.players,
+    "oracle_bar": lambda env: env.oracle_bar,
+    "chance_bar": lambda env: env.chance_bar,
+    "graded_arguments": lambda env: env.graded_arguments,
+    "choose_by": lambda env: env.choose_by,
+    "group_by": lambda env: env.group_by,
+    "revision": lambda env: env.revision,
+    "extract": lambda env: env.extract,
+    "run": lambda env: env.run,
+    "tasks": lambda env: env.tasks,
+    "with_frozen_seats": lambda env: env.with_frozen_seats,
+    "oracle": lambda env: env.oracle,
+    "exact": lambda env: env.exact,
+    "demonstrations": lambda env: env.demonstrations,
+    "first_move": lambda env: env.first_move,
+    "duel": lambda env: env.duel,
+    "unwrapped": lambda env: env.unwrapped,
+    "has_oracle": lambda env: env.has_oracle,
+    "has_exact": lambda env: env.has_exact,
+}
+"""The attributes and methods that every environment has, by name, and how each is read."""
 
 
 class WrappedEnvironment(Environment):
@@ -255,17 +280,17 @@ class WrappedEnvironment(Environment):
 
 
 class _Forwarded:
-    """A name of the contract, looked up in the environment within; what an instance has of its own goes first."""
+    """A name of the contract, read from the environment within; what an instance has of its own goes first."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, read: Callable[[Any], Any]):
+        self.read = read
 
     def __get__(self, wrapper: WrappedEnvironment | None, owner: type) -> Any:
-        return getattr(Environment, self.name) if wrapper is None else getattr(wrapper.env, self.name)
+        return self.read(Environment if wrapper is None else wrapper.env)
 
 
-for _name in set(CONTRACT) - set(vars(WrappedEnvironment)):
-    setattr(WrappedEnvironment, _name, _Forwarded(_name))
+for _name in CONTRACT.keys() - vars(WrappedEnvironment).keys():
+    setattr(WrappedEnvironment, _name, _Forwarded(CONTRACT[_name]))
 
 
 def declaration_error(env: Environment) -> str:

@@ -471,6 +471,7 @@ class RubricLike(Protocol):
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score: ...
 
 
+@runtime_checkable
 class GroupRubric(RubricLike, Protocol):
     """A rubric that also looks at siblings together, after it scored each of them."""
 

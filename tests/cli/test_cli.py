@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import select
 import shutil
 import signal
 import subprocess
@@ -256,6 +257,7 @@ class Terminal:
 
     def until(self, text: str) -> None:
         while text not in self.seen:
+            assert select.select([self.file], [], [], PATIENCE)[0], self.seen
             self.seen += os.read(self.file, 4096).decode()
 
     def type(self, text: str) -> None:

@@ -122,13 +122,17 @@ from wanderlust.cli.commands import Command
 
 SHEEP = Command(target="{module}_heavy:count", help="Count the sheep.")
 FLOCK = Command(target="{module}_heavy:flock", help="Look after the flock.")
+FOLD = Command(target="{module}_heavy:fold", help="Look after the fold.")
 LOST = Command(target="{module}_nowhere:lost", help="Look for the lost one.")
 NOTHING = "no command"
 """
-HEAVY = """
+HEAVY = '''
 from cyclopts import App
 
+from wanderlust.cli.commands import nested
+
 flock = App(name="flock")
+fold = nested("fold", "Look after the fold.")
 
 
 @flock.command
@@ -137,22 +141,38 @@ def shear(number: int) -> int:
     return 0
 
 
+@fold.command
+def mend(*, wood: str = "oak") -> None:
+    """Mend the fold."""
+    print("mended with", wood)
+
+
 def count(number: int) -> int:
     print(number, "sheep")
     return 3
-"""
+
+'''
+SWEEP = '''
+def sweep(*, twice: bool = False) -> int:
+    """Sweep the fold."""
+    print("swept")
+    return 3
+'''
 
 
-def install(folder: Path, package: str, **points: str) -> str:
-    """A distribution that gives commands, as it lies in site-packages; the name of its module."""
+def install(folder: Path, package: str, below: str = "", **points: str) -> str:
+    """A distribution that gives commands, as it lies in site-packages; the name of its module.
+
+    They stand `below` a nested command, as in `.fold`, where that is given.
+    """
     module = package.replace("-", "_")
     info = folder / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     lines = "".join(f"{name} = {target.format(module=module)}\n" for name, target in points.items())
-    (info / "entry_points.txt").write_text(f"[wanderlust.commands]\n{lines}")
+    (info / "entry_points.txt").write_text(f"[wanderlust.commands{below}]\n{lines}")
     (folder / f"{module}.py").write_text(LIGHT.format(module=module))
-    (folder / f"{module}_heavy.py").write_text(HEAVY)
+    (folder / f"{module}_heavy.py").write_text(SWEEP if below else HEAVY)
     return module
 
 
@@ -220,3 +240,35 @@ def test_a_package_that_cannot_be_imported_is_named(
     assert why in lines[0]
     code, page, lines = wander(capsys, "--help")
     assert (code, "lost" in page, lines) == (0, True, [])
+
+
+def test_a_package_adds_commands_below_one_of_another(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "shepherd-three", fold="{module}:FOLD")
+    module = install(site, "sheepdog", ".fold", sweep="{module}_heavy:sweep")
+    assert "Look after the fold." in wander(capsys, "--help")[1]
+    assert f"{module}_heavy" not in sys.modules
+    page = wander(capsys, "fold", "--help")[1]
+    assert all(line in page for line in ("mend   Mend the fold.", "sweep  Sweep the fold."))
+    assert wander(capsys, "fold", "sweep", "--twice") == (3, "swept\n", [])
+    assert wander(capsys, "fold", "mend") == (0, "mended with oak\n", [])
+    line = "wander: wander fold mend has no option --twice: it is for wander fold sweep"
+    assert wander(capsys, "fold", "mend", "--twice") == (2, "", [line])
+    assert "did you mean sweep?" in wander(capsys, "fold", "swep")[2][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "why"),
+    [
+        ("sweep", "{module}_nowhere:sweep", "of the package stray-0 1.0, cannot be loaded: "),
+        ("mend", "{module}_heavy:sweep", 'Command "mend" already registered.'),
+    ],
+)
+def test_a_command_that_cannot_be_added_is_named(
+    name: str, target: str, why: str, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = ["sweep", "mend"].index(name)
+    install(site, f"shepherd-of-{number}", fold="{module}:FOLD")
+    install(site, f"stray-{number}", ".fold", **{name: target})
+    code, out, lines = wander(capsys, "fold", "mend")
+    assert (code, out, len(lines)) == (2, "", 1)
+    assert why in lines[0]

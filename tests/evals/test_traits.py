@@ -157,7 +157,7 @@ def test_reasoning_that_comes_apart_is_cut_as_well() -> None:
 
 
 def test_right_is_the_tasks_own_reward_under_a_budget() -> None:
-    env = TokenBudget(Numbers(), min_tokens=8, max_tokens=8)
+    env = TokenBudget(Numbers(), kind="exact", min_tokens=8, max_tokens=8)
     found = traits(env, Thinker(known=0), samples=2)
     assert found.accuracy is not None
     assert found.accuracy.value == 1.0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -164,3 +167,35 @@ def test_what_is_no_request_gets_an_answer_and_changes_nothing(tmp_path: Path) -
         wish: ControlCommand = "pause"
         assert send_command(path.parent, wish, by="test").process == os.getpid()
         assert [event.body["do"] for event in store.events()] == ["pause"]
+
+
+def test_a_block_ends_where_its_address_is_gone_or_taken(tmp_path: Path) -> None:
+    for gone in (shutil.rmtree, lambda folder: (folder / SOCKET_NAME).rename(folder / "elsewhere")):
+        path = tmp_path / "run/rollouts.db"
+        path.parent.mkdir()
+
+        def block(path: Path = path, gone: Any = gone) -> None:
+            with serve_control(path, print):
+                gone(path.parent)
+
+        thread = Thread(target=block, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def test_clients_that_say_nothing_end_nothing_and_a_run_is_interrupted_once(tmp_path: Path) -> None:
+    path, interrupts = tmp_path / "rollouts.db", list[int]()
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        with RunStore.create(path), serve_control(path, print):
+            with socket.socket(socket.AF_UNIX) as silent:
+                folder = os.open(tmp_path, os.O_RDONLY)
+                silent.connect(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
+                os.close(folder)
+            assert send_command(tmp_path, "stop", by="test").state == "stopping"
+            assert send_command(tmp_path, "status", by="test").state == "stopping"
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert interrupts == [signal.SIGINT]

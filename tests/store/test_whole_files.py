@@ -84,7 +84,7 @@ def test_two_that_write_a_shared_file_at_once_do_not_meet(tmp_path: Path) -> Non
 
 OTHERS = {
     "wanderlust_hub.add": "a folder of code is taken back where the new one cannot take its place",
-    "wanderlust_hub.publish": "a version's folder is new: it must never replace one",
+    "wanderlust_hub.publishing": "a version's folder is new: it must never replace one",
     "wanderlust.training.checkpoint": "a run's folder is new: it must never replace one",
     "wanderlust.training.trainers.fsdp_state": "many processes write one folder, and the old one stays until then",
 }

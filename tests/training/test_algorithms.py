@@ -19,7 +19,6 @@ from wanderlust.policies.checkpoints import resolve_start
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.training import losses
-from wanderlust.training.advantages import assign_advantages, kl_to_reference
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, least_group_size
 from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
 from wanderlust.training.algorithms.imitation import BestOfNImitation
@@ -32,9 +31,9 @@ from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, to_samples
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, combine
-from wanderlust.training.group_source import bind_algorithm
+from wanderlust.training.group_source import assign_advantages, bind_algorithm, kl_to_reference
 from wanderlust.training.losses import KL, token_losses
-from wanderlust.training.models import Scorer, make_context
+from wanderlust.training.models import Scorer, load_teacher, make_context
 from wanderlust.training.setup import validate_config
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
@@ -163,7 +162,7 @@ def test_overlong_answers_cost_softly() -> None:
 
 
 def test_lengths_follow_the_bound_of_an_answer() -> None:
-    lent = make_context(TrainConfig(max_tokens=50), partial(fresh, 0))
+    lent = make_context(TrainConfig(max_tokens=50), partial(fresh, 0), load_teacher=partial(fresh, 0))
     assert bind_algorithm(ALGORITHMS["dr-grpo"], lent).loss.constant == 50
     dapo = bind_algorithm(ALGORITHMS["dapo"], lent)
     assert isinstance(dapo, GroupRelative)
@@ -252,8 +251,10 @@ def test_teachers_play_for_those_who_imitate_them() -> None:
     assert not any(sum(s.mask) for s in samples)
     assert gradient.sums.logprob_diff_max == 0  # a teacher's tokens say nothing about our sampler
     assert gradient.sums.metrics()["ce"] > 0
+    nobody = partial(load_teacher, TrainConfig(), TOKENIZER)
+    lent = make_context(TrainConfig(), partial(fresh, 0), load_teacher=nobody)
     with pytest.raises(UsageError, match="set `teacher`"):
-        bind_algorithm(algorithm("distill"), make_context(TrainConfig(), partial(fresh, 0)))
+        bind_algorithm(algorithm("distill"), lent)
 
 
 def test_a_leash_in_the_reward_is_taken_off_before_credit_and_the_score_stays() -> None:

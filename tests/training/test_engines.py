@@ -33,10 +33,11 @@ from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.setup import check_servers, validate_config
+from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import resume_training, run_training, train
-from wanderlust.training.trainers.process_pool import WorkerError
+from wanderlust.training.trainers.replica import WorkerError
+from wanderlust.training.trainers.served import check_servers
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 

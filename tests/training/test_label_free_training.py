@@ -33,8 +33,8 @@ from wanderlust.store.reader import RunReader
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.label_free_rewards import written_rubric_reward
 from wanderlust.training.loop import NoSignalWarning, UnscoredRolloutsWarning
-from wanderlust.training.models import written_rubric_reward
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer

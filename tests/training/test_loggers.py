@@ -15,7 +15,7 @@ LACKS = "{0} is not installed: pip install 'wanderlust[{0}]'"
 
 
 def send(name: str, folder: Path, steps: range) -> None:
-    with open_loggers([name], folder, CONFIG, logger=NullLogger()) as watch:
+    with open_loggers([name], folder, CONFIG, progress=NullLogger()) as watch:
         for step in steps:
             watch.log_step("rl", step, of=9, metrics={"reward": step / 10, "kl": 0.0})
 

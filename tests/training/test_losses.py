@@ -9,8 +9,14 @@ import pytest
 import torch
 
 from wanderlust.training import losses
-from wanderlust.training.advantages import leave_one_out, mean_baseline, raw_reward, standardized
-from wanderlust.training.algorithms.grpo import GroupRelative, has_signal
+from wanderlust.training.algorithms.grpo import (
+    GroupRelative,
+    has_signal,
+    leave_one_out,
+    mean_baseline,
+    raw_reward,
+    standardized,
+)
 from wanderlust.training.algorithms.presets import ALGORITHMS, algorithm
 from wanderlust.training.batch.samples import credited_samples
 from wanderlust.training.losses import PolicyLoss, token_losses

@@ -28,8 +28,8 @@ from wanderlust.serving.remote_sampler import RemoteSampler, serve_samplers
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.group_source import RayCluster
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.setup import RayCluster
 from wanderlust.training.train import run_training, train
 from wanderlust.types import Group
 

@@ -17,6 +17,7 @@ from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.plugins import declared
 from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.resolve import teacher_policy
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
 from wanderlust.training.checkpoint import Run
@@ -25,7 +26,7 @@ from wanderlust.training.optimizer import weights_of
 from wanderlust.training.presets import PRESETS, load_preset
 from wanderlust.training.setup import validate_config
 from wanderlust.training.train import run_training
-from wanderlust.training.warmup import fresh_model_after_sft, fresh_shape, teacher_policy
+from wanderlust.training.warmup import fresh_model_after_sft, fresh_shape
 
 LOADED = {name: load_preset(name) for name in declared(PRESETS)}
 TRAIN_PRESETS = {name: one for name, one in LOADED.items() if isinstance(one, TrainConfig)}

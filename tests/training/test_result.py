@@ -23,8 +23,9 @@ from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.training.checkpoint import EvalPoint
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.learning_curve import ADVICE_EVENT
-from wanderlust.training.train import TrainResult, train
+from wanderlust.training.result import TrainResult
+from wanderlust.training.rl_stage import ADVICE_EVENT
+from wanderlust.training.train import train
 from wanderlust.training.verdict import Evidence, TaskRewards, Verdict, advise, advise_during
 from wanderlust.training.verdict import judge_result as judge_evidence
 from wanderlust.types import Task, user

@@ -16,14 +16,13 @@ import torch
 
 from toys import fresh
 from wanderlust.training import losses
-from wanderlust.training.advantages import assign_advantages, assign_batch_advantages, kl_to_reference
 from wanderlust.training.algorithms.base import AlgorithmContext, set_token_advantages
 from wanderlust.training.algorithms.per_turn import turn_rewards
 from wanderlust.training.algorithms.ppo import PPO
 from wanderlust.training.algorithms.presets import ALGORITHMS
 from wanderlust.training.batch.samples import credited_samples, to_samples
 from wanderlust.training.gradient import GradientComputer
-from wanderlust.training.group_source import bind_algorithm
+from wanderlust.training.group_source import assign_advantages, assign_batch_advantages, bind_algorithm, kl_to_reference
 from wanderlust.training.losses import KL, kl_estimate
 from wanderlust.training.models import Scorer
 from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user

@@ -20,12 +20,12 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from wanderlust.policies.local.rows import common_prefix_length
 from wanderlust.training import losses
 from wanderlust.training.batch import token_tree
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.token_tree import (
     MIN_SHARED_TOKENS,
-    common_prefix_length,
     prefix_tree_batches,
     prefix_trees,
     supports_trees,

@@ -31,8 +31,8 @@ from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Muon, Optimizer, set_weights, weights_of
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, WorkerError, Workers
-from wanderlust.training.trainers.replica import Replica
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Workers
+from wanderlust.training.trainers.replica import Replica, WorkerError
 from wanderlust.types import Group, Task, Tokens, Trajectory, Turn, assistant, user
 
 TOKENIZER = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)

@@ -33,14 +33,15 @@ from wanderlust.policies.local.lora import adapt, merge_adapter
 from wanderlust.training import losses
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
+from wanderlust.training.checkpoint import SERVICE_PLACE_FILE
 from wanderlust.training.config import OptimizerConfig, TrainConfig
-from wanderlust.training.engines import SERVICE_PLACE_FILE, TrainingSetup, open_engine, save_checkpoint
+from wanderlust.training.engines import open_engine, save_checkpoint
 from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.models import load_trainable
 from wanderlust.training.optimizer import TrainableWeights
 from wanderlust.training.run_report import policy_sentence
 from wanderlust.training.tiny_model import ModelShape, fresh_model
-from wanderlust.training.trainers.base import SupportsEMA
+from wanderlust.training.trainers.base import EngineOptions, SupportsEMA, TrainingSetup
 from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
 
 # Tinker's own client leaves connections to the garbage collector.
@@ -116,7 +117,7 @@ def opened(
     config = places.settings(request.param, lr=1e-2, lr_warmup_steps=1)
     folder = tmp_path_factory.mktemp("run")
     with asyncio.Runner() as runner:
-        opening = open_engine(config, places.start, workers=2, run=folder)
+        opening = open_engine(EngineOptions(config=config, start=places.start, workers=2, run=folder))
         made = Opened(
             name=request.param,
             config=config,

@@ -20,7 +20,7 @@ from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.vllm_servers import RECEIVER, VLLMOptions, VLLMServers
 from wanderlust.policies.weight_sender import WeightSender
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.setup import check_engine
+from wanderlust.training.engines import check_engine
 
 TENSORS = [("embed", torch.arange(12.0).reshape(3, 4)), ("scalar", torch.tensor(2.5)), ("head", torch.randn(5, 2))]
 

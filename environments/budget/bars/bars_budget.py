@@ -115,7 +115,7 @@ def sums(min_tokens: int, max_tokens: int) -> TokenBudget:
     settings = dict(pair.split("=") for pair in SUMS.split(",")[2:])
     numbers = {name: int(value) for name, value in settings.items()}
     env = f"reasoning-gym,{SUMS.split(',')[1]}"
-    return TokenBudget(env, min_tokens=min_tokens, max_tokens=max_tokens, **numbers)
+    return TokenBudget(env, kind="exact", min_tokens=min_tokens, max_tokens=max_tokens, **numbers)
 
 
 def bars() -> Iterator[Bar]:

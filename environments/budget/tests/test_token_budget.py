@@ -89,13 +89,15 @@ def test_the_prompt_ends_with_the_budget(kind: str, line: str) -> None:
 
 
 def test_budgets_of_evaluation_are_never_trained_on_and_stay_what_they_are() -> None:
-    env = TokenBudget(Sums(), min_tokens=10, max_tokens=50)
+    env = TokenBudget(Sums(), kind="exact", min_tokens=10, max_tokens=50)
     train, held_out = ([task.info["budget"] for task in env.tasks(split)] for split in ("train", "eval"))
     assert all(n % HELD_OUT_EVERY for n in train)
     assert not any(n % HELD_OUT_EVERY for n in held_out)
     assert len({*train}) > 15
-    assert [task.info["budget"] for task in TokenBudget(Sums(), min_tokens=10, max_tokens=50).tasks()] == train
-    other = TokenBudget(Sums(), min_tokens=10, max_tokens=50, budget_seed=1)
+    assert [
+        task.info["budget"] for task in TokenBudget(Sums(), kind="exact", min_tokens=10, max_tokens=50).tasks()
+    ] == train
+    other = TokenBudget(Sums(), kind="exact", min_tokens=10, max_tokens=50, budget_seed=1)
     assert [task.info["budget"] for task in other.tasks()] != train
 
 
@@ -156,7 +158,7 @@ def test_without_tokens_pieces_are_counted_and_the_score_says_so() -> None:
 
 
 def test_who_has_no_prompt_is_told_first_and_every_seat_is() -> None:
-    env = TokenBudget(Twice(), min_tokens=8, max_tokens=8)
+    env = TokenBudget(Twice(), kind="exact", min_tokens=8, max_tokens=8)
     task = next(iter(env.tasks()))
     played = asyncio.run(rollout(env, task, Writes("b", 4)))
     first, second = (turn.observation[-1].content for turn in played.trajectory.turns)
@@ -177,14 +179,14 @@ class OwnContext(Environment):
 
 
 def test_a_context_of_ones_own_is_told_too_and_goes_on() -> None:
-    env = TokenBudget(OwnContext(), min_tokens=8, max_tokens=8)
+    env = TokenBudget(OwnContext(), kind="exact", min_tokens=8, max_tokens=8)
     played = asyncio.run(rollout(env, env.tasks()[0], Writes("x", 4)))  # type: ignore[index]
     assert played.trajectory.messages[1] == user("first\n\nThink for 8 tokens.")
     assert played.trajectory.is_one_conversation
 
 
 def test_players_do_not_see_the_budget_and_the_teacher_thinks_about_as_long() -> None:
-    env = TokenBudget(Sums(), min_tokens=20, max_tokens=200)
+    env = TokenBudget(Sums(), kind="exact", min_tokens=20, max_tokens=200)
     task = list(env.tasks())[7]
     assert score(env, make_player(env, "mirror"), task).reward < 0
     answers = [
@@ -202,7 +204,7 @@ def test_rubrics_that_compare_rollouts_keep_doing_so() -> None:
     def longest(completions: list[str]) -> list[float]:
         return [float(len(text) == max(map(len, completions))) for text in completions]
 
-    env = TokenBudget(Sums(Rubric(exact(), Reward(longest, 2.0))), min_tokens=8, max_tokens=8, alpha=0.1)
+    env = TokenBudget(Sums(Rubric(exact(), Reward(longest, 2.0))), kind="exact", min_tokens=8, max_tokens=8, alpha=0.1)
 
     async def play() -> list[Score | None]:
         policy = Scripted(lambda m, rng: "1" + "x" * rng.randrange(2, 30))
@@ -239,22 +241,22 @@ def test_what_is_recorded_of_a_run_changes_with_the_budget_and_the_environment()
     def digest(env: Environment) -> str:
         return provenance_of(env, tasks=list(env.tasks("eval"))[:3]).digest
 
-    base = digest(TokenBudget(Sums(), min_tokens=8, max_tokens=8))
+    base = digest(TokenBudget(Sums(), kind="exact", min_tokens=8, max_tokens=8))
     others = [
-        TokenBudget(Sums(), min_tokens=8, max_tokens=8, alpha=0.5),
+        TokenBudget(Sums(), kind="exact", min_tokens=8, max_tokens=8, alpha=0.5),
         TokenBudget(Sums(), kind="at_most", min_tokens=8, max_tokens=8),
-        TokenBudget(Sums(), min_tokens=9, max_tokens=9),
-        TokenBudget(Sums(), min_tokens=8, max_tokens=8, penalties="turns:0.1"),
-        TokenBudget(Sums(Rubric(Reward(exact(), 2.0))), min_tokens=8, max_tokens=8),
+        TokenBudget(Sums(), kind="exact", min_tokens=9, max_tokens=9),
+        TokenBudget(Sums(), kind="exact", min_tokens=8, max_tokens=8, penalties="turns:0.1"),
+        TokenBudget(Sums(Rubric(Reward(exact(), 2.0))), kind="exact", min_tokens=8, max_tokens=8),
         Sums(),
     ]
-    assert digest(TokenBudget(Sums(), min_tokens=8, max_tokens=8)) == base
+    assert digest(TokenBudget(Sums(), kind="exact", min_tokens=8, max_tokens=8)) == base
     assert base not in map(digest, others)
 
 
 def test_a_mixture_may_be_under_a_budget_and_a_budget_in_a_mixture() -> None:
-    inside = Mixture({TokenBudget(Sums(), min_tokens=8, max_tokens=8): 1, Twice(): 1})
-    outside = TokenBudget(Mixture({Sums(): 1, Twice(): 1}), min_tokens=8, max_tokens=8)
+    inside = Mixture({TokenBudget(Sums(), kind="exact", min_tokens=8, max_tokens=8): 1, Twice(): 1})
+    outside = TokenBudget(Mixture({Sums(): 1, Twice(): 1}), kind="exact", min_tokens=8, max_tokens=8)
     for env in (inside, outside):
         for task in islice(env.tasks(), 6):
             assert asyncio.run(rollout(env, task, Writes("1", 3))).status is Status.DONE
@@ -285,10 +287,10 @@ def test_what_cannot_be_kept_is_one_line(settings: dict[str, Any], why: str) -> 
 def test_budgets_beyond_the_environments_limits_or_the_policys_answers_are_refused() -> None:
     limits = Limits(max_turns=1, max_episode_tokens=64)
     with pytest.raises(UsageError, match="up to 64 tokens and the environment's max_episode_tokens is 64"):
-        TokenBudget(Sums(limits=limits), min_tokens=1, max_tokens=64)
+        TokenBudget(Sums(limits=limits), kind="exact", min_tokens=1, max_tokens=64)
     policy: Any = Writes("1", 3)
     policy.longest_answer = 39
-    env = TokenBudget(Sums(limits=Limits(max_turns=1)), min_tokens=40, max_tokens=40)
+    env = TokenBudget(Sums(limits=Limits(max_turns=1)), kind="exact", min_tokens=40, max_tokens=40)
     played = asyncio.run(rollout(env, next(iter(env.tasks())), policy))
     assert played.status is Status.ERROR
     assert "the budget of sum-0 is 40 tokens and the policy's answers have at most 39" in str(played.error)
@@ -298,7 +300,7 @@ def test_names_of_parts_do_not_hide_each_other() -> None:
     def budget_error(completion: str) -> float:
         return 0.0
 
-    env = TokenBudget(Sums(Rubric(budget_error)), min_tokens=8, max_tokens=8)
+    env = TokenBudget(Sums(Rubric(budget_error)), kind="exact", min_tokens=8, max_tokens=8)
     played = asyncio.run(rollout(env, next(iter(env.tasks())), Writes("1", 3)))
     assert "has a part 'budget_error' already" in str(played.error)
 

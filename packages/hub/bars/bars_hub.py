@@ -47,7 +47,7 @@ from wanderlust_hub.isolated import IsolatedEnvironment
 from wanderlust_hub.launch import Source
 from wanderlust_hub.page import JAVASCRIPT, first_page
 from wanderlust_hub.permissions import Permissions
-from wanderlust_hub.publish import create_hub
+from wanderlust_hub.publishing import create_hub
 from wanderlust_hub.signing import INDEX, fingerprint, public_key, sign
 
 ROOT = Path(__file__).parent.parent

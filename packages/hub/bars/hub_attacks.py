@@ -18,7 +18,7 @@ from pathlib import Path
 from wanderlust_hub.entry import HubEntry, Record, StoredFile, canonical
 from wanderlust_hub.index import CARD, CODE, DATA
 from wanderlust_hub.permissions import PERMISSIONS_FILE, Permissions
-from wanderlust_hub.publish import Change, change
+from wanderlust_hub.publishing import Change, change
 from wanderlust_hub.signing import fingerprint, public_key
 
 MODULE = """\

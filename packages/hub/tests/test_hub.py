@@ -33,7 +33,7 @@ from wanderlust_hub.entry import (
 from wanderlust_hub.index import INDEX_FILE, LOG_FILE, Details, Hub
 from wanderlust_hub.location import read_file
 from wanderlust_hub.page import JAVASCRIPT, environment_page, first_page, search_files, write_pages
-from wanderlust_hub.publish import allow, create_hub, publish, revoke, yank
+from wanderlust_hub.publishing import allow, create_hub, publish, revoke, yank
 from wanderlust_hub.signing import INDEX, fingerprint, public_key, sign
 
 MANY = 10_000

@@ -41,7 +41,7 @@ from wanderlust_hub.added_names import added_folder
 from wanderlust_hub.entry import HubError, canonical
 from wanderlust_hub.isolated import IsolatedEnvironment
 from wanderlust_hub.permissions import Permissions, parse_permissions
-from wanderlust_hub.publish import create_hub
+from wanderlust_hub.publishing import create_hub
 from wanderlust_hub.requirements import library_paths, unmet_requirements
 from wanderlust_hub.wheel import build_wheel, read_wheel
 

@@ -29,7 +29,7 @@ from wanderlust_hub.export import EXTRAS, export, ready_made_draft
 from wanderlust_hub.foreign import ForeignSource, foreign_source, hub_name, read_flat_yaml
 from wanderlust_hub.index import Hub, version_folder
 from wanderlust_hub.package_draft import write_wheel
-from wanderlust_hub.publish import create_hub, publish
+from wanderlust_hub.publishing import create_hub, publish
 from wanderlust_hub.signing import fingerprint, public_key
 from wanderlust_hub.unpack import unpack_wheel
 from wanderlust_hub.wheel import read_wheel

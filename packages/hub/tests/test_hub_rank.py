@@ -22,7 +22,7 @@ from wanderlust.types import Group, Message, Rollout, Status, Turn, user
 from wanderlust_hub.entry import HubError
 from wanderlust_hub.index import Hub
 from wanderlust_hub.page import write_pages
-from wanderlust_hub.publish import allow, create_hub, revoke, yank
+from wanderlust_hub.publishing import allow, create_hub, revoke, yank
 from wanderlust_hub.rank import rank, read_run, recompute
 from wanderlust_hub.signing import fingerprint, public_key
 

@@ -25,8 +25,8 @@ from benchmarks.bar import Bar
 from benchmarks.bars_peers import EngineFailure, Round, engine
 from benchmarks.peer import ROOT, NotMeasured, Peer, last_line, python_of
 
+from wanderlust_life.assistant_life import AssistantLife
 from wanderlust_worlds.exchange.write import export_scenario, export_warnings
-from wanderlust_worlds.life.assistant_life import AssistantLife
 
 ARE = Peer(name="ARE 1.2.0", module="are_world", pins=("meta-agents-research-environments==1.2.0",))
 

@@ -23,7 +23,7 @@ from wanderlust.store.store import RunStore
 from wanderlust.studio.application import PAGE_FOLDER
 from wanderlust.studio.static_export import export_site
 from wanderlust.types import Completion, Group, ToolCall, assistant
-from wanderlust_worlds.life.assistant_life import AssistantLife
+from wanderlust_life.assistant_life import AssistantLife
 from wanderlust_worlds.wrap.world_environment import fixed_thinking_time
 
 pytestmark = [

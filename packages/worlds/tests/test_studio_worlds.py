@@ -20,6 +20,7 @@ from wanderlust.runner.engine import rollout
 from wanderlust.store.run_folder import CONFIG_FILE, EVALUATION_RECIPE, EVALUATION_STAGE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group, Message, Policy, Rollout, Task, ToolCall, assistant
+from wanderlust_life.assistant_life import AssistantLife, AssistantLifeTeam
 from wanderlust_worlds.apps.mail import Mail
 from wanderlust_worlds.apps.user_interface import System, UserInterface
 from wanderlust_worlds.engine.log import log_bytes
@@ -27,9 +28,8 @@ from wanderlust_worlds.engine.replay import Replay, replay_log
 from wanderlust_worlds.engine.scenario import Scenario, capture
 from wanderlust_worlds.exchange.are_scenarios import AreScenarios
 from wanderlust_worlds.exchange.write import export_scenario
-from wanderlust_worlds.life.assistant_life import AssistantLife, AssistantLifeTeam
-from wanderlust_worlds.life.players import idle_policy
 from wanderlust_worlds.studio.world_view import WorldView
+from wanderlust_worlds.wrap.assistant import idle_policy
 from wanderlust_worlds.wrap.world_environment import fixed_thinking_time, log_of
 
 LIFE = AssistantLife(thinking=fixed_thinking_time(7))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import subprocess
+import sys
 from functools import reduce
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,17 +16,18 @@ from hypothesis import strategies as st
 
 from are_scenarios import asks, event, file, tells
 from bars_exchange import unseen
+from packages import install
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import TokenPrices
 from wanderlust.testing import check_environment
 from wanderlust.types import Rollout, Score, Status, Task, Trajectory, Turn, assistant
+from wanderlust_life.assistant_life import scenario_of
 from wanderlust_worlds.engine.events import ScenarioError
 from wanderlust_worlds.engine.log import log_bytes
 from wanderlust_worlds.engine.scenario import play_oracle
 from wanderlust_worlds.exchange.are_scenarios import AreScenarios
 from wanderlust_worlds.exchange.read import import_scenario, read_scenario
-from wanderlust_worlds.life.assistant_life import scenario_of
 from wanderlust_worlds.success_curve import BudgetOutcome, budget_grid, budget_outcomes, success_curve
 from wanderlust_worlds.wrap.world_environment import agent_tools
 
@@ -333,3 +337,53 @@ def test_new_scenarios_of_the_schema_pass(seed):
     right, wrong = unseen(seed, 10)
     assert wrong == []
     assert right == 62
+
+
+NAMED = """
+from pathlib import Path
+
+from wanderlust.errors import UsageError
+from wanderlust_worlds.exchange.read import read_scenario
+
+
+def scenario(name):
+    if name != "my-lunch":
+        raise UsageError(f"{name!r} is no lunch")
+    return read_scenario(Path("lunch.json")).scenario
+"""
+
+
+def test_a_package_makes_scenarios_known_by_name(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = {"wanderlust_worlds.scenarios": {"a-lunch": "lunches:scenario", "lost": "lunches:nothing"}}
+    install(tmp_path / "site", monkeypatch, name="lunches", points=points, code=NAMED)
+    monkeypatch.chdir(folder)
+    assert json.loads(wander(capsys, "world", "show", "my-lunch", "--json")[1])["id"] == "lunch"
+    assert wander(capsys, "world", "verify", "my-lunch")[0] == 0
+    assert json.loads(wander(capsys, "world", "show", "invite", "--json")[1])["id"] == "invite/eval-0/1"
+    code, out, line = wander(capsys, "world", "show", "my-dinner")
+    assert (code, out, len(line.splitlines())) == (2, "", 1)
+    assert all(
+        part in line for part in ("'my-dinner' is no lunch", "no family 'my-dinner'", "of the package lunches 0.1")
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("world show invite", "'invite' is no file of a scenario, and the environment 'life' is not installed"),
+        ("world list", "wander world has no command 'list'"),
+    ],
+)
+def test_without_lives_one_line_says_what_brings_them(words: str, what: str, tmp_path: Path) -> None:
+    code = f"""
+import importlib.metadata as metadata
+found = metadata.entry_points
+metadata.entry_points = lambda **wanted: tuple(one for one in found(**wanted) if "wanderlust_life" not in one.value)
+from wanderlust.cli.main import main
+main({words.split()!r})
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"wander: {what}: install it with pip install 'wanderlust[environments]'\n"

@@ -17,6 +17,9 @@ from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.registry import load_environment
+from wanderlust_life.assistant_life import AssistantLife, scenario_of
+from wanderlust_life.families.family import all_families
+from wanderlust_life.universes.generate import make_universe
 from wanderlust_worlds.apps import check_app
 from wanderlust_worlds.apps.reminders import Reminders
 from wanderlust_worlds.engine.events import PlannedCall, ScenarioError
@@ -24,9 +27,6 @@ from wanderlust_worlds.engine.scenario import Scenario
 from wanderlust_worlds.exchange.are_scenarios import AreScenarios
 from wanderlust_worlds.exchange.read import import_scenario
 from wanderlust_worlds.exchange.write import export_scenario, export_warnings
-from wanderlust_worlds.life.assistant_life import AssistantLife, scenario_of
-from wanderlust_worlds.life.families.family import all_families
-from wanderlust_worlds.life.universes.generate import make_universe
 from wanderlust_worlds.wrap.verified_environment import OracleRubric
 from world_apps import Notes
 

@@ -17,14 +17,14 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import ToolError
 from wanderlust.types import Completion, ToolCall, assistant
+from wanderlust_life.assistant_life import AssistantLife, AssistantLifeTeam
+from wanderlust_life.players import OraclePolicy
 from wanderlust_worlds.apps import app_classes
 from wanderlust_worlds.apps.mail import Mail
 from wanderlust_worlds.engine.events import PlannedCall, StopEvent
 from wanderlust_worlds.engine.log import log_bytes
 from wanderlust_worlds.engine.replay import replay_log, restore, snapshot
 from wanderlust_worlds.engine.scenario import Scenario, play_oracle
-from wanderlust_worlds.life.assistant_life import AssistantLife, AssistantLifeTeam
-from wanderlust_worlds.life.players import OraclePolicy
 from wanderlust_worlds.wrap.verified_environment import VerifiedWorldEnvironment
 from wanderlust_worlds.wrap.world_environment import fixed_thinking_time, log_of
 from world_apps import Notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from wanderlust.errors import UsageError
 from wanderlust.types import Completion
@@ -76,10 +76,6 @@ class Spending:
     """Of the run that the episode belongs to."""
     completion_tokens: int = 0
     dollars: float = 0.0
-
-    def of_episode(self) -> Self:
-        """A new episode's, which counts for this run as well."""
-        return type(self)(prices=self.prices, run=self)
 
     def add(self, completion: Completion) -> int:
         """Count one turn; returns the tokens of its conversation after it, 0 where the policy does not report them."""

@@ -17,8 +17,6 @@ from wanderlust.errors import UsageError
 
 GROUP = "wanderlust.commands"
 VERSION_FLAGS = ("--version", "-V")
-
-
 GIVEN: ContextVar[frozenset[str]] = ContextVar("GIVEN", default=frozenset())
 """Names of the parameters of this command that were given, whatever their values."""
 
@@ -39,8 +37,14 @@ class Command:
 
 
 def nested(name: str, help: str) -> App:
-    """A command that has commands of its own, each a function with its own parameters: `wander world run`."""
-    return App(name=name, help=help, version=__version__, version_flags=VERSION_FLAGS)
+    """A command that has commands of its own, each a function with its own parameters: `wander world show`.
+
+    Installed packages name further functions as entry points in the group `wanderlust.commands.NAME`.
+    """
+    app = App(name=name, help=help, version=__version__, version_flags=VERSION_FLAGS)
+    for point in plugins.declared(f"{GROUP}.{name}").values():
+        app.command(plugins.load(point), name=point.name)
+    return app
 
 
 def installed_commands(core: Collection[str], name: str | None = None) -> dict[str, Command]:

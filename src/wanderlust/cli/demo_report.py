@@ -19,9 +19,9 @@ from wanderlust.runner.engine import run_blocking
 from wanderlust.runner.terminal import Table
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE, STATE_FILE, STORE_FILE
-from wanderlust.training.checkpoint import load_config, load_state
+from wanderlust.training.checkpoint import START_CHECKPOINT, load_config, load_state
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.result import RESULT_STAGE, START_CHECKPOINT
+from wanderlust.training.result import RESULT_STAGE
 from wanderlust.training.tiny_model import fresh_model
 from wanderlust.training.warmup import fresh_shape
 from wanderlust.types import Rollout

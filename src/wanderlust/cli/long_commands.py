@@ -27,7 +27,7 @@ QUIET_LIBRARY_SETTINGS = {
     # Threads that wait for work by spinning take a core from the workers.
     "GOMP_SPINCOUNT": "0",
     "KMP_BLOCKTIME": "0",
-    "OMP_WAIT_POLICY": "PASSIVE",
+    "OMP_WAIT_POLICY": "passive",  # as libgomp has it: in a Turkish locale PASSIVE is another word
 }
 ONE_THREAD_SETTINGS = {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Parallel work is done by worker processes, one core each."""

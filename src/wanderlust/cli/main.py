@@ -156,9 +156,9 @@ def _describe_usage_error(error: CycloptsError) -> str:
     command = " ".join(["wander", *(error.command_chain or ())])
     if isinstance(error, UnknownCommandError):
         name, valid = (error.unused_tokens or ["?"])[0], command_names(error.app or build())
-        if not error.command_chain and (install := plugins.how_to_install(GROUP, name)):
-            return f"no command {name!r}: {install}"
         no_command = f"{command} has no command" if error.command_chain else "no command"
+        if install := plugins.how_to_install(".".join([GROUP, *(error.command_chain or ())]), name):
+            return f"{no_command} {name!r}: {install}"
         return f"{no_command} {name!r}; {_suggest(name, valid, f'{command} --help')}"
     if unknown := _unknown_option(error):
         return f"{command} has no option {unknown}{_place_of_option(unknown, error.command_chain or ())}"

@@ -29,7 +29,7 @@ from wanderlust.training.loggers import check_logger_names
 from wanderlust.training.presets import load_preset
 
 if TYPE_CHECKING:
-    from wanderlust.training.train import TrainResult
+    from wanderlust.training.result import TrainResult
 
 
 @Parameter(name="*")

@@ -14,7 +14,7 @@ from wanderlust.rubrics.label_free import TRUTH_METRIC
 from wanderlust.rubrics.reward_model import RewardModel
 from wanderlust.rubrics.rubric import RewardResult, Rubric, held_out
 from wanderlust.tasks.registry import environment_within
-from wanderlust.types import Rollout, RubricLike, Trajectory
+from wanderlust.types import GroupRubric, Rollout, RubricLike, Trajectory
 
 
 class LearnedReward(WrappedEnvironment):
@@ -34,7 +34,7 @@ class LearnedReward(WrappedEnvironment):
         compares the rollouts of a task.
         """
         self.env = environment_within(env, settings)
-        if getattr(self.env.rubric, "compares", False):
+        if isinstance(self.env.rubric, GroupRubric) and self.env.rubric.compares:
             raise UsageError("the environment's own reward compares rollouts, so none of them has a truth of its own")
         self.model, self.device = model, device
         self.rubric = Rubric(RewardModel(model, device=device), held_out(OwnReward(self.env.rubric)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil, isfinite
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, nearest_names
@@ -40,7 +40,7 @@ from wanderlust.runner.engine import (
 )
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.provenance import lock_run, provenance_of
-from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks, only_tasks
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, checked_task, choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.types import Group, GroupRubric, Rollout, RubricLike, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
@@ -91,7 +91,8 @@ class Evaluation:
         """
         if samples < 1:
             raise UsageError(f"samples is {samples}, and must be at least 1")
-        listed = iter_tasks(self.settings.env, split) if given is None else list(only_tasks(given, "tasks"))
+        own = iter_tasks(self.settings.env, split)
+        listed = own if given is None else [checked_task(task, "tasks") for task in given]
         name = f"the split {split!r} of {self.name}"
         if only is None:
             tasks = listed if isinstance(listed, list) and n is None else choose_tasks(listed, n)
@@ -311,9 +312,9 @@ async def rescore_groups(groups: Iterable[Group], rubric: RubricLike) -> AsyncIt
         todo = [r for r in group.rollouts if r.status is not Status.ERROR or r.stop_reason == RubricFailure.__name__]
         await asyncio.gather(*(_score_one(rollout, rubric, gate) for rollout in todo))
         fine = [rollout for rollout in todo if rollout.status is not Status.ERROR]
-        if getattr(rubric, "compares", False) and fine:
+        if isinstance(rubric, GroupRubric) and rubric.compares and fine:
             try:
-                await compare_seats(cast(GroupRubric, rubric), replace(group, rollouts=fine))
+                await compare_seats(rubric, replace(group, rollouts=fine))
             except WanderlustError as failure:
                 for rollout in fine:
                     unscore(rollout, RubricFailure(str(failure)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -166,6 +166,26 @@ def make_player(env: Environment, name: str) -> Policy:
     if not hasattr(player, "complete"):
         raise UsageError(f"the player {name!r} makes a {type(player).__name__}, which is no policy")
     return player
+
+
+def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> Policy:
+    """The player of that name, who knows the tasks if it is the oracle. Raises UsageError when there is none."""
+    name = name or ("teacher" if "teacher" in env.players else "oracle")
+    if name in env.players:
+        return make_player(env, name)
+    if name == "oracle" and env.has_oracle:
+        task_of = {task.id: task for task in tasks}
+
+        def oracle_of(place: RolloutKey) -> Policy:
+            policy = env.oracle(task_of[place.task])
+            if policy is None:
+                raise UsageError(f"the environment has no oracle for the task {place.task!r}")
+            return policy
+
+        return PerRolloutPolicy(oracle_of)
+    there = [*env.players, *(["oracle"] if env.has_oracle else [])]
+    remedy = f"there are {there}" if there else "write an oracle or a player `teacher`, or start from a checkpoint"
+    raise UsageError(f"the environment has no player {name!r} to imitate, as a fresh model does first: {remedy}")
 
 
 class _OraclePolicyFactory:

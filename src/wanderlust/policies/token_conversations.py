@@ -44,11 +44,6 @@ class TokenConversation:
         self.messages = [*messages]
         self.answers.append(_Answered(len(messages), len(self.ids), closed))
 
-    def continued_by(self, messages: Sequence[Message]) -> bool:
-        """Whether `messages` goes on from its last answer."""
-        length = len(self.messages)
-        return bool(self.answers) and len(messages) > length and list(messages[:length]) == self.messages
-
     def until(self, messages: Sequence[Message]) -> TokenConversation | None:
         """The conversation up to the last of its answers that `messages` goes on from; None where there is none."""
         for number in range(len(self.answers), 0, -1):
@@ -101,10 +96,10 @@ class TokenConversations:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
         declared = declare_tools(tools) if tools else ()
         found, new = own if own is not None else self._parent(messages, key), None
-        if found is not None and found.continued_by(messages):
+        length = len(found.messages) if found is not None and found.answers else len(messages)
+        if found is not None and length < len(messages) and list(messages[:length]) == found.messages:
             declared = declared or found.tools
             if declared == found.tools:
-                length = len(found.messages)
                 new = self.renderer.extend(found.messages, messages[length:], closed=found.answers[-1].closed)
         restarted = own is not None and new is None
         if found is None or new is None:

@@ -23,11 +23,14 @@ from typing import Literal, TypeAlias, TypeVar
 from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.policies import server_side
 from wanderlust.policies.base import Hardware, SampledTokens, SamplingOptions, derive_key
+from wanderlust.policies.sglang import SGLang
 from wanderlust.policies.vllm import VLLM
 from wanderlust.policies.weight_sender import NamedTensors, WeightSender
 
 T = TypeVar("T")
 
+SERVER_CLIENTS: dict[str, type[VLLM]] = {"vllm": VLLM, "sglang": SGLang}
+"""Client of each API of servers."""
 SERVED_NAME = "policy"
 """The name under which a server that is started here serves the model."""
 START_SECONDS = 600.0

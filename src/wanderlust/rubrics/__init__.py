@@ -1,1 +1,7 @@
 """Judgement: rewards with names and weights."""
+
+from __future__ import annotations
+
+from wanderlust._lazy import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from threading import Thread
 from typing import Literal, get_args
 
@@ -56,7 +57,8 @@ def serve_control(store: Path, say: Callable[[str], object]) -> Iterator[None]:
         say(f"this run cannot be paused from outside: {path}: {error.strerror or error}")
         yield
         return
-    thread = Thread(target=_Listener(store, gate, say).listen, args=(listening,), daemon=True)
+    end, ended = socket.socketpair()
+    thread = Thread(target=_Listener(store, gate, say).listen, args=(listening, ended), daemon=True)
     thread.start()
     before = pause_gate.set(gate)
     try:
@@ -64,8 +66,7 @@ def serve_control(store: Path, say: Callable[[str], object]) -> Iterator[None]:
     finally:
         pause_gate.reset(before)
         gate.open()
-        with suppress(OSError):
-            _at(path, _connect).close()  # a connection that says nothing ends the listener
+        end.close()
         thread.join()
         path.unlink(missing_ok=True)
 
@@ -79,21 +80,21 @@ class _Listener:
     say: Callable[[str], object]
     stopping: bool = False
 
-    def listen(self, listening: socket.socket) -> None:
-        with listening:
-            while True:
-                connection, _ = listening.accept()
-                with connection:
-                    connection.settimeout(CONTROL_TIMEOUT_SECONDS)
-                    try:
-                        line = _line(connection)
-                        if not line:
-                            return
-                        connection.sendall(self.answer(line) + b"\n")
-                    except OSError:  # the client has gone, or sends nothing
-                        continue
-                if self.stopping:
-                    os.kill(os.getpid(), signal.SIGINT)
+    def listen(self, listening: socket.socket, ended: socket.socket) -> None:
+        """Until the other end of `ended` is closed, also where the address is gone with its folder."""
+        with listening, ended, DefaultSelector() as selector:
+            listening.setblocking(False)
+            for one in (listening, ended):
+                selector.register(one, EVENT_READ)
+            while all(key.fileobj is not ended for key, _ in selector.select()):
+                before = self.stopping
+                with suppress(OSError):  # the client has gone, or sends nothing
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.settimeout(CONTROL_TIMEOUT_SECONDS)
+                        connection.sendall(self.answer(_line(connection)) + b"\n")
+                if self.stopping and not before:
+                    os.kill(os.getpid(), signal.SIGINT)  # once: a second one ends the process without saving
 
     def answer(self, line: bytes) -> bytes:
         try:

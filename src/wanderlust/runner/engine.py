@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from wanderlust.agent import Activity, Agent, current_activity, track
 from wanderlust.agent.limits import Spending
@@ -85,7 +85,8 @@ class RolloutSettings:
     def __post_init__(self) -> None:
         self.effective_limits = self.limits or self.env.limits
         self.effective_rubric = self.rubric or self.env.rubric
-        self.compares = bool(getattr(self.effective_rubric, "compares", False))
+        rubric = self.effective_rubric
+        self.compares = isinstance(rubric, GroupRubric) and rubric.compares
 
     @contextmanager
     def _track_activity(self, task: Task) -> Iterator[None]:
@@ -103,7 +104,7 @@ class RolloutSettings:
         """Run and score one episode. Only cancellation and interpreter exits are raised."""
         named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
         keys = {seat: f"{job.task.id}/{job.seed}/{job.sample_index}/{seat}" for seat in self.env.seats}
-        limits, spending = self.effective_limits, self.spending.of_episode()
+        limits, spending = self.effective_limits, Spending(prices=self.spending.prices, run=self.spending)
         frozen = self.env.frozen_seats
         named = {**named, **frozen}
         make = partial(Agent, limits=limits, spending=spending, play=Play())
@@ -168,12 +169,13 @@ class RolloutSettings:
     async def compare(self, group: Group) -> None:
         """Compare the scored samples of a group, where the rubric does. Its failure is that of all of them."""
         scored = [rollout for rollout in group.rollouts if rollout.status is not Status.ERROR]
-        if not self.compares or not scored:
+        rubric = self.effective_rubric
+        if not self.compares or not isinstance(rubric, GroupRubric) or not scored:
             return
         try:
             with self._track_activity(group.task):
                 async with self._judging():
-                    await compare_seats(cast(GroupRubric, self.effective_rubric), replace(group, rollouts=scored))
+                    await compare_seats(rubric, replace(group, rollouts=scored))
         except RubricFailure as failure:
             for rollout in scored:
                 unscore(rollout, failure)

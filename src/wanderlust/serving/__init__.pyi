@@ -3,6 +3,9 @@
 from wanderlust.adapters.external_program import Program as Program
 from wanderlust.adapters.trl import trl_environments as trl_environments
 from wanderlust.adapters.verl import play_episode as play_episode
+from wanderlust.policies.base import ThinkingBudget as ThinkingBudget
+from wanderlust.policies.chat_template import Renderer as Renderer
+from wanderlust.policies.token_policy import TokenPolicy as TokenPolicy
 from wanderlust.serving.agent_api import AgentAPI as AgentAPI
 from wanderlust.serving.http import AgentServer as AgentServer
 from wanderlust.serving.model_api import ModelAPI as ModelAPI

@@ -41,10 +41,10 @@ class Mixture(Environment):
         self.parts = dict(zip(names, weights, strict=True)) if names else _unique_names(weights)
         self.weights = dict(zip(self.parts, weights.values(), strict=True))
         first, *others = weights
-        for name in CONTRACT:  # the attributes, not methods, in which all environments agree
+        for name, read in CONTRACT.items():  # the attributes, not methods, in which all environments agree
             if not isinstance(vars(Environment)[name], FunctionType | property):
-                value = getattr(first, name)
-                if all(getattr(env, name) == value for env in others):
+                value = read(first)
+                if all(read(env) == value for env in others):
                     vars(self)[name] = value
         self.limits = Limits(max_turns=max(env.limits.max_turns for env in weights))
         self.rubric = _MixtureRubric(self.parts)

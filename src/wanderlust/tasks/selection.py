@@ -23,19 +23,19 @@ def iter_tasks(env: Environment, split: str) -> Iterator[Task]:
     where = f"{type(env).__name__}.tasks({split!r})"
     try:
         with boundary(EnvironmentFailure):
-            yield from only_tasks(env.tasks(split), where)
+            for task in env.tasks(split):
+                yield checked_task(task, where)
     except EnvironmentFailure as failure:
         raise EnvironmentFailure(f"{where}: {failure}") from failure
 
 
-def only_tasks(tasks: Iterable[object], where: str) -> Iterator[Task]:
-    """The same tasks. Raises UsageError, which says from `where`, for what is no task."""
-    for task in tasks:
-        if not isinstance(task, Task):
-            raise UsageError(f"{where} gave a {type(task).__name__}, and not a wanderlust.Task")
-        if not isinstance(task.id, str):
-            raise UsageError(f"{where} gave a task whose id is {task.id!r}, and not a text")
-        yield task
+def checked_task(task: object, where: str) -> Task:
+    """The same task. Raises UsageError, which says from `where` it comes, for what is no task."""
+    if not isinstance(task, Task):
+        raise UsageError(f"{where} gave a {type(task).__name__}, and not a wanderlust.Task")
+    if not isinstance(task.id, str):
+        raise UsageError(f"{where} gave a task whose id is {task.id!r}, and not a text")
+    return task
 
 
 def choose_tasks(tasks: Iterable[Task], count: int | None = None) -> list[Task]:

@@ -24,6 +24,7 @@ from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.store.records import pack, pack_tokens, unpack
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.training.algorithms.base import DynamicSampling
+from wanderlust.training.batch.samples import trajectories_of
 from wanderlust.training.group_source import (
     REFILL_SEED_STRIDE,
     LocalPlayer,
@@ -31,7 +32,6 @@ from wanderlust.training.group_source import (
     count_useful,
     curriculum_metrics,
     run_in_thread,
-    trajectories_of,
 )
 from wanderlust.types import Group, Rollout
 

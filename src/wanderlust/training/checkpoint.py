@@ -10,7 +10,8 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import islice
@@ -20,15 +21,19 @@ from typing import Any, Self
 import torch
 
 from wanderlust.errors import StoreError, UsageError, writing
+from wanderlust.runner.control import serve_control
 from wanderlust.store.provenance import lock_run, provenance_of
-from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE, RunClock
+from wanderlust.store.run_folder import COMMAND_KEY, CONFIG_FILE, STATE_FILE, STORE_FILE, RunClock
 from wanderlust.store.store import RunStore
 from wanderlust.store.whole_files import replacing
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.training.config import CONFIG_TOML, TrainConfig
+from wanderlust.training.config import ADDRESSES, CONFIG_TOML, TrainConfig
 
 BEST_CHECKPOINT = "best"
+START_CHECKPOINT, LAST_CHECKPOINT = "start", "rl"
 STEP_CHECKPOINT = "step-{:06}"
+SERVICE_PLACE_FILE = "service-weights.txt"
+"""File of a run that says where a service keeps the weights that were exported last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +243,27 @@ class Run:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
+@contextmanager
+def open_run(
+    folder: Path,
+    config: Any,
+    *,
+    note: Callable[[str], None],
+    command: Sequence[str] = (),
+    previous_state: bool = False,
+) -> Iterator[Run]:
+    """The run in the folder, begun or gone on with; inside, others may pause it, which is told to `note`."""
+    if folder.exists():
+        run = Run.resume(folder, previous_state=previous_state)
+        write_config(folder, config)
+    else:
+        run = Run.begin(folder, config)
+        if command:
+            run.store.set_meta(COMMAND_KEY, tuple(command))
+    with closing(run.store), serve_control(run.store.path, note):
+        yield run
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file; the target is the old or the new one, whenever power fails."""
     with writing(target), replacing(target, durable=True) as draft:
@@ -300,3 +326,12 @@ def load_config(path: Path, kind: type[Any]) -> Any:
         return kind.from_dict(body["config"])
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
+
+
+def check_same_run(folder: Path, config: Any) -> None:
+    """Raises UsageError when the run in the folder has other settings; addresses of servers may change."""
+    stored, asked = load_config(folder, type(config)).as_dict(), config.as_dict()
+    stored |= {name: asked[name] for name in ADDRESSES if name in asked}
+    other = [f"{name} was {stored[name]} and is {value}" for name, value in asked.items() if stored[name] != value]
+    if other:
+        raise UsageError(f"{folder} holds another run ({'; '.join(other)}): choose another folder")

@@ -3,393 +3,69 @@
 local: this process and its workers do both, in turn; or at once in this process, where rollouts may be stale.
 vllm: vLLM servers sample, this process computes gradients. fsdp: processes with sharded weights compute gradients, and
 each plays with a copy of the model. vllm+fsdp: servers sample, sharded processes compute gradients. tinker: a service
-does both.
+does both. Each is a function in the module of its trainer.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
-from math import ceil
+import shlex
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import API_KEY_VARIABLE, Sampler, derive_key
-from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local.device import one_thread
-from wanderlust.policies.local.pretrained import save_pretrained
-from wanderlust.policies.token_policy import TokenPolicy
-from wanderlust.policies.vllm_servers import VLLMOptions, WeightFormat, find_vllm_servers, start_vllm_servers
-from wanderlust.policies.weight_sender import WeightSender
-from wanderlust.runner.engine import WorkerBackend
-from wanderlust.serving.remote_sampler import RemoteSampler, serve_samplers
-from wanderlust.tasks.curriculum import Curriculum
-from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Algorithm, AlgorithmContext
+from wanderlust.policies.base import DEFAULT_HARDWARE
+from wanderlust.policies.local.device import resolve_device
+from wanderlust.policies.vllm_servers import no_server_program
+from wanderlust.store.run_folder import FRESH_POLICY
+from wanderlust.training.algorithms.base import HasRolloutPolicy
 from wanderlust.training.algorithms.presets import configured_algorithm
-from wanderlust.training.async_source import AsyncSource
-from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.gradient import GradientComputer
-from wanderlust.training.group_source import (
-    EXACT_POLICY,
-    BatchSource,
-    GroupSource,
-    LocalPlayer,
-    OnPolicySource,
-    bind_algorithm,
-    play_greedy,
-    reference_scorer,
-)
-from wanderlust.training.models import (
-    algorithm_context,
-    cache_bytes,
-    label_free_rubric,
-    load_frozen,
-    load_trainable,
-    merge_adapters,
-    rendering_of,
-)
-from wanderlust.training.setup import SERVER_CLIENTS, RayCluster, check_engine, check_ray
-from wanderlust.training.trainers.base import SupportsLogprobs, SupportsWholeModel, Trainer
-from wanderlust.training.trainers.fsdp_group import FsdpGroup, FsdpTrainer, RankOptions, fsdp_group
-from wanderlust.training.trainers.in_process import InProcessTrainer, LocalLearner
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
-from wanderlust.training.trainers.replica import Replica
-from wanderlust.training.trainers.served import EvaluationSampler, ServedTrainer, write_weights
-from wanderlust.types import Group, Task, user
+from wanderlust.training.group_source import RayCluster
+from wanderlust.training.losses import TIS
+from wanderlust.training.memory import check_gpus
+from wanderlust.training.models import gradient_settings, load_trainable, save_model
+from wanderlust.training.trainers.base import EngineOptions, SupportsWholeModel, TrainingSetup
+from wanderlust.training.trainers.fsdp_group import RankOptions, fsdp_engine, fsdp_group, join_group
+from wanderlust.training.trainers.in_process import LocalLearner, in_process_engine
+from wanderlust.training.trainers.process_pool import worker_engine
+from wanderlust.training.trainers.served import check_servers, served_engine
 
-WEIGHTS_FOLDER = "weights"
-"""Folder of a run, from which servers read the weights that are published."""
-SERVICE_PLACE_FILE = "service-weights.txt"
-"""File of a run that says where a service keeps the weights that were exported last."""
-PROBE_TEXT = "The quick brown fox jumps over the lazy dog. 2 + 2 = 4"
-MAX_PROBE_DIFFERENCE = 0.5
-"""Mean difference of log-probabilities above which a service is said to have another model; bf16 makes below 0.1."""
+OF_SERVERS = {"servers": 1, "server_command": "vllm serve", "server_options": "", "max_context": 0}
+"""Settings of servers that are started, with their defaults."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSetup:
-    """Trainer, algorithm and sources of a run."""
-
-    trainer: Trainer
-    tokenizer: Any
-    algorithm: Algorithm
-    """The configuration's, bound to this run."""
-    source: Callable[[Curriculum], BatchSource]
-    """Hands out the groups of each step."""
-    evaluate: Callable[[Sequence[Task]], Awaitable[list[Group]]]
-    """Plays tasks greedily, inside the trainer's `ema_weights`."""
-    exact: Callable[[], Awaitable[list[dict[str, Any]] | None]]
-    """The environment's exact figures of the greedy policy, there too."""
-    group_source: GroupSource
-    """Plays and credits groups as in a step."""
-    whole_model: Callable[..., Awaitable[Any]]
-    """The newest weights (`averaged`: their moving average) as a model in this process, adapters merged; None where a
-    service does not hand them out."""
-    export: Callable[..., Awaitable[None]] | None = None
-    """Writes the weights (`averaged`) as a Hugging Face folder without bringing them together in one process."""
+def open_engine(options: EngineOptions) -> AbstractAsyncContextManager[TrainingSetup]:
+    """The engine that the configuration names. Raises UsageError for what it cannot do."""
+    config = options.config
+    check_engine(config)
+    check_ray(config, options.ray)
+    if config.engine == "tinker":
+        with needs_extra("tinker"):
+            from wanderlust.training.trainers.tinker import tinker_engine
+        return tinker_engine(options)
+    local = in_process_engine if config.max_staleness else worker_engine
+    engines = {"local": local, "fsdp": fsdp_engine, "vllm": served_engine, "vllm+fsdp": served_engine}
+    return engines[config.engine](options)
 
 
 @asynccontextmanager
-async def open_engine(
-    config: TrainConfig, start: Path, *, workers: int, run: Path, ray: RayCluster | None = None
-) -> AsyncIterator[TrainingSetup]:
-    """The engine that a configuration names, over the checkpoint `start`; whatever is started ends with the block.
-
-    `run` is the run's folder, for what servers read and log; `ray` plays the rollouts. UsageError for what the engine
-    cannot do.
-    """
-    check_engine(config)
-    check_ray(config, ray)
-    async with AsyncExitStack() as stack:
-        if config.engine in ("vllm", "vllm+fsdp"):
-            yield await _with_servers(stack, config, start, run=run, ray=ray)
-        elif config.engine == "tinker":
-            yield await _with_service(stack, config, start, run=run, ray=ray)
-        elif config.engine == "fsdp":
-            yield _with_fsdp(stack, config, start)
-        elif config.max_staleness:
-            yield await _in_process(stack, config, start, ray=ray)
-        else:
-            yield _with_workers(stack, config, start, workers=workers, ray=ray)
-
-
-def _with_workers(
-    stack: AsyncExitStack, config: TrainConfig, start: Path, *, workers: int, ray: RayCluster | None
-) -> TrainingSetup:
-    """Worker processes, or Ray actors, play and compute gradients in turn."""
-    model, tokenizer = load_trainable(config, start)
-    method, _ = _bound(config, start, tokenizer)
-    load = partial(Replica.load, start.absolute(), config)
-    actors = None
-    if ray is not None:
-        with needs_extra("ray"):
-            from wanderlust.training.trainers.ray_replicas import RayReplicas
-        actors = RayReplicas(load, count=min(ray.workers, config.shards), address=ray.address)
-    count = min(workers, config.shards)
-    pool = stack.enter_context(
-        ProcessPoolTrainer(load, model, config.rl_optimizer, count=count, shards=config.shards, workers=actors)
-    )
-    return _synchronous(config, pool, tokenizer=tokenizer, method=method)
-
-
-def _with_fsdp(stack: AsyncExitStack, config: TrainConfig, start: Path) -> TrainingSetup:
-    """Processes that each hold a part of the weights, and a copy to play with."""
-    _, tokenizer = load_frozen(config, start)
-    method, _ = _bound(config, start, tokenizer)
-    options = RankOptions(config=config, start=start, plays=True)
-    group = stack.enter_context(fsdp_group(options, processes=config.processes))
-    assert isinstance(group, FsdpTrainer)
-    return _synchronous(config, group, tokenizer=tokenizer, method=method)
-
-
-def _synchronous(
-    config: TrainConfig, trainer: ProcessPoolTrainer | FsdpTrainer, *, tokenizer: Any, method: Algorithm
-) -> TrainingSetup:
-    """A trainer that plays by itself, in turn with its updates."""
-    return TrainingSetup(
-        trainer=trainer,
-        tokenizer=tokenizer,
-        algorithm=method,
-        source=partial(OnPolicySource, trainer, count=config.tasks_per_step, algorithm=method),
-        evaluate=trainer.evaluate,
-        exact=trainer.exact,
-        group_source=trainer,
-        whole_model=trainer.whole_model,
-        export=_export(config, trainer),
-    )
-
-
-def _export(config: TrainConfig, learner: Any) -> Callable[..., Awaitable[None]] | None:
-    """How sharded weights are written by the processes that hold them; None for adapters, which are merged first."""
-    return learner.export if isinstance(learner, FsdpGroup) and not config.lora else None
-
-
-async def _in_process(
-    stack: AsyncExitStack, config: TrainConfig, start: Path, *, ray: RayCluster | None
-) -> TrainingSetup:
-    """This process plays and learns at once."""
-    one_thread()
-    model, tokenizer = load_trainable(config, start)
-    cache = cache_bytes(config, model.device)
-    trainer = InProcessTrainer(model, tokenizer, config.rl_optimizer, **_computing(config), cache_bytes=cache)
-    stack.enter_context(trainer)
-    samplers = Samplers(training=trainer, evaluation=trainer.eval_sampler)
-    return _played(
-        config,
-        start,
-        await _sent_to(stack, samplers, config, ray=ray),
-        trainer=trainer,
-        tokenizer=tokenizer,
-        whole_model=trainer.whole_model,
-    )
-
-
-async def _with_servers(
-    stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path, ray: RayCluster | None
-) -> TrainingSetup:
-    """Servers sample; weights learn in this process or in a group, and reach the servers through the run's folder."""
-    one_thread()
-    model, tokenizer = load_trainable(config, start)
-    learner: SupportsWholeModel
-    if config.engine == "vllm":
-        learner = stack.enter_context(LocalLearner(model, config.rl_optimizer, **_computing(config)))
-    else:
-        options = RankOptions(config=config, start=start, plays=False)
-        learner = stack.enter_context(fsdp_group(options, processes=config.processes))
-    weights, end_ids = run / WEIGHTS_FOLDER, Renderer(tokenizer).end_ids
-    kind: WeightFormat = "adapter" if config.lora else "checkpoint"
-    sender = None
-    if config.weight_transfer != "folder":
-        half = config.precision == "bf16"
-        kind, sender = "tensors", WeightSender(config.weight_transfer, device=config.hardware.device, half=half)
-    if config.engine_url:
-        found = find_vllm_servers(
-            [url.strip() for url in config.engine_url.split(",")],
-            api_key=os.environ.get(API_KEY_VARIABLE),
-            end_ids=end_ids,
-            concurrency=config.concurrency,
-            kind=SERVER_CLIENTS[config.server_api],
-            sender=sender,
-        )
-        servers = await stack.enter_async_context(found)
-    else:
-        served = weights / "served"
-        if not served.exists():
-            plain, _ = load_frozen(config, start)
-            write_weights(served, plain, kind="checkpoint")
-            tokenizer.save_pretrained(served)
-        how = VLLMOptions(
-            command=config.server_command,
-            extra=config.server_options,
-            hardware=config.hardware,
-            max_context=config.max_context,
-            concurrency=config.concurrency,
-            lora_rank=config.lora,
-            processed=config.temperature != 1,
-            receives=sender is not None,
-        )
-        started = start_vllm_servers(served, how, count=config.servers, logs=run, end_ids=end_ids, sender=sender)
-        servers = await stack.enter_async_context(started)
-    trainer = ServedTrainer(learner, servers, folder=weights / "published", kind=kind)
-    samplers = Samplers(training=trainer, evaluation=EvaluationSampler(trainer))
-    return _played(
-        config,
-        start,
-        await _sent_to(stack, samplers, config, ray=ray),
-        trainer=trainer,
-        tokenizer=tokenizer,
-        whole_model=learner.whole_model,
-        export=_export(config, learner),
-    )
-
-
-async def _with_service(
-    stack: AsyncExitStack, config: TrainConfig, start: Path, *, run: Path, ray: RayCluster | None
-) -> TrainingSetup:
-    """A Tinker service samples and learns; its adapter is put on the model in this process where one is saved."""
-    with needs_extra("tinker"):
-        from wanderlust.training.trainers.tinker import TinkerService, connect_tinker
-    with needs_extra("lora"):
-        from wanderlust.policies.local.lora import with_adapter
-    model, tokenizer = load_frozen(config, start)
-    service = TinkerService.of(config)
-    trainer = await stack.enter_async_context(connect_tinker(service, tokenizer, config.rl_optimizer))
-    await _check_same_model(trainer, model, tokenizer, name=service.model)
-
-    async def whole_model(*, averaged: bool = False) -> Any:
-        folder = run / WEIGHTS_FOLDER / "adapter"
-        place = await trainer.export_adapter(folder)
-        (run / SERVICE_PLACE_FILE).write_text(f"{place}\n")
-        return with_adapter(model, folder) if folder.exists() else None
-
-    samplers = await _sent_to(stack, Samplers(training=trainer, evaluation=trainer), config, ray=ray)
-    return _played(config, start, samplers, trainer=trainer, tokenizer=tokenizer, whole_model=whole_model)
-
-
-async def _check_same_model(trainer: SupportsLogprobs, model: Any, tokenizer: Any, *, name: str) -> None:
-    """Raises UsageError when a new adapter's log-probabilities are not those of the checkpoint."""
-    ids = [*Renderer(tokenizer).start([user(PROBE_TEXT)])]
-    sample = Sample()
-    sample.append_context(ids[:1])
-    sample.append_completion(ids[1:], [0.0] * (len(ids) - 1), [1.0] * (len(ids) - 1))
-    loss = losses.IMPORTANCE_LOSS
-    (theirs,), (ours,) = (
-        await trainer.compute_logprobs([sample], loss),
-        GradientComputer(model, loss=loss).compute_logprobs([sample]),
-    )
-    apart = sum(abs(a - b) for a, b in zip(theirs, ours, strict=True)) / (len(ids) - 1)
-    if not apart < MAX_PROBE_DIFFERENCE:
-        raise UsageError(
-            f"the service's model {name} is not that of the checkpoint: log-probabilities of a token are {apart:.2g} "
-            "apart on average; name the right one with engine_model"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samplers:
-    """Who draws answers, and where the episodes are played that ask for them."""
-
-    training: Sampler
-    evaluation: Sampler
-    """Has the averaged weights inside the trainer's `ema_weights`."""
-    backend: WorkerBackend | None = None
-    """None: this process plays."""
-
-
-async def _sent_to(
-    stack: AsyncExitStack, samplers: Samplers, config: TrainConfig, *, ray: RayCluster | None
-) -> Samplers:
-    """The samplers as Ray actors ask for them, if there are to be any: over connections to this process."""
-    if ray is None:
-        return samplers
-    with needs_extra("ray"):
-        from wanderlust.runner.ray import node_address, ray_backend
-    each = ceil(config.concurrency / ray.workers)
-    backend = await stack.enter_async_context(ray_backend(ray.workers, each=each, address=ray.address))
-    served = {"training": samplers.training, "evaluation": samplers.evaluation}
-    address = await stack.enter_async_context(serve_samplers(served, host=node_address()))
-    remote = {name: RemoteSampler(address, name) for name in served}
-    return Samplers(**remote, backend=backend)
-
-
-def _played(
-    config: TrainConfig,
-    start: Path,
-    samplers: Samplers,
-    *,
-    trainer: Trainer,
-    tokenizer: Any,
-    whole_model: Callable[..., Awaitable[Any]],
-    export: Callable[..., Awaitable[None]] | None = None,
-) -> TrainingSetup:
-    """Episodes in this process or on Ray, whoever samples; ahead of the trainer where rollouts may be stale."""
-    env, renderer = config.make_env(), Renderer(tokenizer, rendering_of(config))
-    backend = samplers.backend
-    method, context = _bound(config, start, tokenizer)
-
-    def sampling_policy(seed: int) -> TokenPolicy:
-        return TokenPolicy(samplers.training, renderer, config.sampling, seed=derive_key(config.seed, seed))
-
-    policy = TokenPolicy(samplers.evaluation, renderer, config.sampling, seed=config.seed)
-
-    player = LocalPlayer(
-        env,
-        config,
-        sampling_policy,
-        algorithm=method,
-        reference=reference_scorer(method, context),
-        rubric=label_free_rubric(config, env, partial(load_frozen, config, start)),
-        backend=backend,
-    )
-
-    def source(curriculum: Curriculum) -> BatchSource:
-        if not config.max_staleness:
-            return OnPolicySource(player, curriculum, count=config.tasks_per_step, algorithm=method)
-        return AsyncSource(
-            player,
-            curriculum,
-            version=lambda: trainer.version,
-            count=config.tasks_per_step,
-            steps=config.steps,
-            max_staleness=config.max_staleness,
-        )
-
-    return TrainingSetup(
-        trainer=trainer,
-        tokenizer=tokenizer,
-        algorithm=method,
-        source=source,
-        evaluate=lambda tasks: play_greedy(env, tasks, policy, seed=config.seed, backend=backend),
-        exact=lambda: env.exact(policy.greedy(), name=EXACT_POLICY),
-        group_source=player,
-        whole_model=whole_model,
-        export=export,
-    )
-
-
-def _bound(config: TrainConfig, start: Path, tokenizer: Any) -> tuple[Algorithm, AlgorithmContext]:
-    """The configured algorithm with what it asks for."""
-    context = algorithm_context(config, start, tokenizer)
-    return bind_algorithm(configured_algorithm(config), context), context
-
-
-def _computing(config: TrainConfig) -> dict[str, Any]:
-    """Settings of gradients in this process."""
-    return {
-        "temperature": config.temperature,
-        "micro_batch": config.micro_batch,
-        "micro_batch_tokens": config.micro_batch_tokens,
-        "recompute": config.recompute_activations,
-        "fast": config.fast,
-        "hardware": config.hardware,
-    }
+async def open_learner(config: TrainConfig, start: Path, *, scores: bool = False) -> AsyncIterator[SupportsWholeModel]:
+    """Weights that learn from samples, in this process or sharded over several; `scores`: as a reward model."""
+    if config.engine == "fsdp":
+        with fsdp_group(RankOptions(config=config, start=start, plays=False), processes=config.processes) as group:
+            yield group
+        return
+    model, _ = load_trainable(config, start, scores=scores)
+    with LocalLearner(model, config.rl_optimizer, hardware=config.hardware, **gradient_settings(config)) as learner:
+        yield learner
 
 
 async def save_checkpoint(folder: Path, config: TrainConfig, setup: TrainingSetup, *, averaged: bool = False) -> None:
@@ -398,6 +74,131 @@ async def save_checkpoint(folder: Path, config: TrainConfig, setup: TrainingSetu
         await setup.export(folder, setup.tokenizer, averaged=averaged)
         return
     model = await setup.whole_model(averaged=averaged)
-    if model is None:
+    if model is not None:
+        save_model(folder, config, model=model, tokenizer=setup.tokenizer)
+
+
+def join_if_led() -> None:
+    """In the processes that `torchrun` started beside the first: hold a part of the weights until the run is over.
+
+    The process then ends, as only the first one has a result.
+    """
+    if int(os.environ.get("RANK", "0")) > 0:
+        join_group()
+        sys.exit()
+
+
+def hardware_note(config: TrainConfig) -> str:
+    """Where is computed, and what makes up for it; empty where that is as ever."""
+    hardware, loss = resolve_device(config.hardware), configured_algorithm(config).loss
+    if hardware == DEFAULT_HARDWARE:
+        return ""
+    line = f"computing on {hardware.device} in {hardware.precision}"
+    if hardware.precision != "fp32" and loss.correction == TIS:
+        line += f"; tokens weigh p_trainer / p_sampler, at most {TIS.ratio_max:g} (TIS), as the two round differently"
+    return line
+
+
+def check_engine(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, for what the engine cannot do, and for settings that it does not read."""
+    engine, serves, sharded = config.engine, "vllm" in config.engine, "fsdp" in config.engine
+    service = engine == "tinker"
+    unread = {
+        "engine_url": not serves and not service and bool(config.engine_url),
+        "server_api": not (serves and config.engine_url) and config.server_api != "vllm",
+        "weight_transfer": not serves and config.weight_transfer != "folder",
+        "engine_model": not service and bool(config.engine_model),
+        "engine_service": not service and config.engine_service != "tinker",
+        "micro_batch": service and config.micro_batch != TrainConfig().micro_batch,
+        **{
+            name: (not serves or bool(config.engine_url)) and getattr(config, name) != default
+            for name, default in OF_SERVERS.items()
+        },
+        "processes": not sharded and config.processes > 1,
+        "cache_gib": serves and config.cache_gib > 0,
+        "offload": not sharded and config.offload,
+        "context_parallel": not sharded and config.context_parallel > 1,
+    }
+    for name, wrong in unread.items():
+        if wrong:
+            where = "with engine_url" if config.engine_url and name != "engine_url" else f"by the engine {engine}"
+            where = "without engine_url" if name == "server_api" and serves else where
+            raise UsageError(f"{name} is not read {where}: leave it out")
+    if service:
+        check_service(config)
+    if engine == "fsdp" and config.max_staleness:
+        raise UsageError("the engine fsdp plays and learns in turn: set max_staleness to 0, or take vllm+fsdp")
+    if sharded and config.optimizer != "adamw":
+        raise UsageError(f"the engine {engine} updates by adamw, not by {config.optimizer}")
+    if config.weight_transfer != "folder":
+        check_transfer(config)
+    if sharded and "WORLD_SIZE" not in os.environ and config.processes % config.context_parallel:
+        raise UsageError(
+            f"context_parallel is {config.context_parallel}, and processes ({config.processes}) is no multiple of it"
+        )
+    if serves and config.engine_url and config.temperature != 1:
+        raise UsageError(
+            f"log-probabilities at temperature {config.temperature:g} need servers that are started here: leave "
+            "engine_url out, or set temperature to 1"
+        )
+    check_gpus(config)
+    if serves and not config.engine_url and shutil.which(shlex.split(config.server_command)[0]) is None:
+        raise UsageError(no_server_program(config.server_command))
+
+
+def check_transfer(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, where weights cannot be sent over the network as the configuration says."""
+    way = config.weight_transfer
+    if config.lora:
+        raise UsageError(f"adapters reach servers by a folder: leave weight_transfer {way} out")
+    if config.server_api != "vllm":
+        raise UsageError(f"servers of {config.server_api} read weights from a folder: leave weight_transfer {way} out")
+    if way == "nccl" and not torch.cuda.is_available():
+        raise UsageError("weight_transfer nccl goes from GPU to GPU, and there is none here: take gloo, or folder")
+
+
+def check_ray(config: TrainConfig, ray: RayCluster | None) -> None:
+    """Raises UsageError, in one line, where Ray actors cannot play the rollouts of a run."""
+    if ray is None:
         return
-    save_pretrained(folder, merge_adapters(config, model), setup.tokenizer)
+    if config.engine == "fsdp":
+        raise UsageError("the engine fsdp plays in its own processes: leave ray_workers out, or take vllm+fsdp")
+    here = config.engine != "local" or config.max_staleness > 0
+    if here and isinstance(configured_algorithm(config), HasRolloutPolicy):
+        raise UsageError(
+            f"the algorithm {config.algorithm} plays with a teacher in this process: leave ray_workers out, or take "
+            "the engine local with max_staleness 0"
+        )
+
+
+def check_service(config: TrainConfig) -> None:
+    """Raises UsageError, in one line, for what a Tinker service cannot do."""
+    for wrong, line in (
+        (
+            config.policy == FRESH_POLICY or config.sft_episodes,
+            "trains a model that it has: a fresh one, or a warm-up (sft_episodes), needs another engine",
+        ),
+        (not config.lora, "trains adapters, not whole weights: set lora to their rank, for instance 32"),
+        (config.lora_alpha != 32, "scales adapters by 32 / rank: leave lora_alpha out"),
+        (config.ema_decay, "keeps no moving average of the weights: set ema_decay to 0"),
+        (config.optimizer != "adamw", f"updates by adamw, not by {config.optimizer}"),
+        (config.temperature != 1, "samples at temperature 1: set temperature to 1"),
+        (config.top_p != 1, "may report log-probabilities after the top_p cut: set top_p to 1"),
+    ):
+        if wrong:
+            raise UsageError(f"the engine tinker {line}")
+    with needs_extra("tinker"):
+        from wanderlust.training.trainers.tinker_rows import check_supported
+    check_supported([], configured_algorithm(config).loss)
+
+
+def check_places(config: TrainConfig, model: Any = None, tokenizer: Any = None) -> None:
+    """Raises UsageError, in one line, when the service, or a server at `engine_url`, does not answer or does not fit.
+
+    Without a tokenizer only the first is asked.
+    """
+    if config.engine != "tinker":
+        return check_servers(config, model, tokenizer)
+    with needs_extra("tinker"):
+        from wanderlust.training.trainers.tinker import check_tinker
+    check_tinker(config)

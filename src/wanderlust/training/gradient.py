@@ -312,30 +312,30 @@ class GradientComputer:
 
     def logprobs_of_states(self, hidden: Tensor, targets: Tensor, back: Tensor | None) -> tuple[Tensor, Tensor]:
         """Those of the targets [N] by the last hidden states [U, W], where `back` says which belongs to which."""
-        assert self.head is not None
-        device, embeddings = hidden.device, self.model.get_output_embeddings()
+        head, device, embeddings = self.head, hidden.device, self.model.get_output_embeddings()
+        assert head is not None
         if embeddings is None:  # a reward model: its score stands where others have a log-probability
-            scores = self.head(hidden)[:, 0] if back is None else self.head(hidden)[back, 0]
+            scores = head(hidden)[:, 0] if back is None else head(hidden)[back, 0]
             return scores, torch.zeros_like(scores)
         size = max(MAX_LOGITS // int(embeddings.weight.shape[0]), 1)
         if len(hidden) <= size:
-            return self._of_logits(self.head(hidden), targets, back)
+            return self._of_logits(head(hidden), targets, back)
         rows = torch.arange(len(hidden), device=device) if back is None else back
         order = torch.argsort(rows, stable=True)
         counts = torch.bincount(rows[order] // size, minlength=-(-len(hidden) // size)).tolist()
         parts = [
             checkpoint(
-                self._of_states, hidden[start : start + size], targets[own], rows[own] - start, use_reentrant=False
+                lambda states, *wanted: self._of_logits(head(states), *wanted),
+                hidden[start : start + size],
+                targets[own],
+                rows[own] - start,
+                use_reentrant=False,
             )
             for start, own in zip(range(0, len(hidden), size), order.split_with_sizes(counts), strict=True)
         ]
         places = torch.argsort(order)
         logprobs, entropy = (torch.cat(values)[places] for values in zip(*parts, strict=True))
         return logprobs, entropy
-
-    def _of_states(self, hidden: Tensor, targets: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.head is not None
-        return self._of_logits(self.head(hidden), targets, back)
 
     def _of_logits(self, logits: Tensor, targets: Tensor, back: Tensor | None) -> tuple[Tensor, Tensor]:
         """Log-probabilities of the targets [N], and the entropy of the row [U, V] that `back` says."""

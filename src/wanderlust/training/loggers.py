@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError
-from wanderlust.runner.progress import Logger, ProgressLogger
+from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 
 LOGGERS = ("mlflow", "tensorboard", "trackio", "wandb")
 """Names, which are those of the extras as well."""
@@ -231,11 +231,13 @@ def check_logger_names(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def open_loggers(names: Sequence[str], folder: Path, config: Mapping[str, Any], *, logger: Logger) -> Iterator[Logger]:
-    """`logger` and the sinks of these names as one; the sinks are closed in the end."""
+def open_loggers(
+    names: Sequence[str], folder: Path, config: Mapping[str, Any], *, progress: Logger | bool
+) -> Iterator[MultiLogger]:
+    """Progress as `open_progress` has it and the sinks of these names as one; all are closed in the end."""
     check_logger_names(names)
     with ExitStack() as end:
-        sinks: list[Logger] = [logger]
+        sinks: list[Logger] = [end.enter_context(open_progress(progress))]
         for name in dict.fromkeys(names):
             sink = MAKERS[name](folder, config)
             end.callback(sink.close)

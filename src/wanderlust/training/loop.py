@@ -17,13 +17,12 @@ from typing import Any, TypeAlias
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError
 from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.progress import Logger
-from wanderlust.training.advantages import assign_batch_advantages
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, SupportsState
 from wanderlust.training.algorithms.grpo import has_signal
-from wanderlust.training.batch.samples import Sample, build_samples
+from wanderlust.training.batch.samples import Sample, build_samples, trajectories_of
 from wanderlust.training.checkpoint import TRAINER_FOLDER, Run, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
-from wanderlust.training.group_source import BatchSource, run_in_thread, trajectories_of
+from wanderlust.training.group_source import BatchSource, assign_batch_advantages, run_in_thread
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.reward_hacking import RewardHackingMonitors, hacking_error, log_warnings
 from wanderlust.training.trainers.base import SupportsEMA, SupportsLogprobs, SupportsStages, Trainer
@@ -135,21 +134,14 @@ class TrainingLoop:
 
     async def save(self, stage: str, step: int, source: BatchSource | None = None) -> None:
         """Save everything that resuming needs: first the trainer's own state, then the one that names it."""
-        folder, name = self.run.path / TRAINER_FOLDER, f"{stage}-{step}"
-        folder.mkdir(exist_ok=True)
-        await self.trainer.save_state(folder / name)
-        self.run.save(
-            {
-                "stage": stage,
-                "step": step,
-                "trainer": name,
-                "source": source.state() if source is not None else {},
-                "facts": self.facts,
-                "counters": asdict(self.counters),
-                "monitors": self.monitors.state(),
-                "algorithm": self.algorithm.state() if isinstance(self.algorithm, SupportsState) else {},
-            }
-        )
+        own = {
+            "source": source.state() if source is not None else {},
+            "facts": self.facts,
+            "counters": asdict(self.counters),
+            "monitors": self.monitors.state(),
+            "algorithm": self.algorithm.state() if isinstance(self.algorithm, SupportsState) else {},
+        }
+        await save_stage(self.run, self.trainer, stage, step=step, own=own)
 
     async def run_rl(
         self, source: BatchSource, config: TrainConfig, *, env: str, group_metrics: GroupMetrics, evaluate: EvalCallback
@@ -303,6 +295,96 @@ class TrainingLoop:
                 f"was changed by those updates; the batch is in {file}, weights beside it: try a lower learning rate"
             )
         return metrics
+
+
+SAVE_EVERY_UPDATES = 50
+"""Updates between two saved states, besides those at evaluations."""
+SHOWN_METRICS = ("loss", "reward_margin", "reward_accuracy", "chosen_reward", "rejected_reward", "grad_norm", "lr")
+
+
+class SupervisedLoop:
+    """Takes the updates of a stage, keeps what they showed, and saves what going on needs."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        loss: PolicyLoss,
+        *,
+        stage: str,
+        updates: int,
+        logger: Logger,
+        run: Run | None = None,
+        facts: dict[str, Any] | None = None,
+    ):
+        """`facts` are saved with the state; without a `run` nothing is kept."""
+        self.trainer, self.loss, self.stage, self.updates = trainer, loss, stage, updates
+        self.logger, self.run = logger, run
+        self.facts: dict[str, Any] = {**(facts or {}), "nonfinite": 0, "in_a_row": 0}
+
+    async def take(
+        self,
+        batch: Callable[[int], Sequence[Sample]],
+        *,
+        every: int = 0,
+        evaluate: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        """Go on from the saved state until all updates are taken, each on the samples of its `batch`.
+
+        Is evaluated before the first one, every `every` updates, and at the end.
+        """
+        state, first = self.run.state if self.run is not None else None, 0
+        if self.run is not None and state is not None and state["stage"] == self.stage:
+            await self.trainer.load_state(self.run.path / TRAINER_FOLDER / state["trainer"])
+            self.facts, first = state["facts"], int(state["step"])
+        if self.run is not None:
+            self.run.store.truncate([self.stage], first)
+        if evaluate is not None and state is None:
+            await evaluate(0)
+            await self._save(0)
+        for step in range(first, self.updates):
+            await wait_if_paused()
+            await self._update(step, batch(step))
+            done = step + 1
+            due = evaluate is not None and (done % every == 0 or done == self.updates)
+            if evaluate is not None and due:
+                await evaluate(done)
+            if due or done % SAVE_EVERY_UPDATES == 0:
+                await self._save(done)
+
+    async def _update(self, step: int, samples: Sequence[Sample]) -> None:
+        """One update. Raises NonFiniteUpdate after several in a row without a finite loss and gradient."""
+        began = time.monotonic()
+        figures = await self.trainer.forward_backward(samples, self.loss)
+        figures |= await self.trainer.optim_step()
+        skipped = bool(figures.get("skipped"))
+        self.facts["nonfinite"] += skipped
+        self.facts["in_a_row"] = self.facts["in_a_row"] + 1 if skipped else 0
+        if self.facts["in_a_row"] >= MAX_NONFINITE_UPDATES:
+            raise NonFiniteUpdate(
+                f"update {step}: loss or gradient was no finite number {MAX_NONFINITE_UPDATES} times in a row; nothing "
+                "was changed by those updates: try a lower learning rate"
+            )
+        metrics = {name: figures[name] for name in SHOWN_METRICS if isfinite(figures.get(name, float("nan")))}
+        metrics["tokens_per_s"] = figures["tokens"] / (time.monotonic() - began)
+        if self.facts["nonfinite"]:
+            metrics["updates_nonfinite"] = float(self.facts["nonfinite"])
+        if self.run is not None:
+            self.run.store.add(stage=self.stage, step=step, metrics=metrics)
+            self.run.clock.record()
+        self.logger.log_step(self.stage, step + 1, of=self.updates, metrics=metrics)
+
+    async def _save(self, done: int) -> None:
+        """Save everything that resuming needs."""
+        if self.run is not None:
+            await save_stage(self.run, self.trainer, self.stage, step=done, own={"facts": self.facts})
+
+
+async def save_stage(run: Run, trainer: Trainer, stage: str, *, step: int, own: Mapping[str, Any]) -> None:
+    """Save a state of a stage: first the trainer's, then the one that names it, with what the loop has of its `own`."""
+    folder, name = run.path / TRAINER_FOLDER, f"{stage}-{step}"
+    folder.mkdir(exist_ok=True)
+    await trainer.save_state(folder / name)
+    run.save({"stage": stage, "step": step, "trainer": name, **own})
 
 
 def check_sampler_gap(step: int, gap: float, config: TrainConfig) -> str | None:

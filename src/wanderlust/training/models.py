@@ -1,4 +1,4 @@
-"""The models of a training run: those that learn, sample, score or judge; and the rewards of a run without labels."""
+"""The models of a training run: those that learn, sample or score."""
 
 from __future__ import annotations
 
@@ -6,38 +6,44 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from wanderlust._lazy import needs_extra
-from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import SamplingOptions, SupportsChoices
+from wanderlust.policies.base import Hardware
 from wanderlust.policies.chat_template import Renderer, Rendering
-from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
-from wanderlust.policies.local.device import memory_of, to_device, to_device_fp32
+from wanderlust.policies.checkpoints import resolve_checkpoint, resolve_start
+from wanderlust.policies.local.device import memory_of, resolve_device, to_device, to_device_fp32
 from wanderlust.policies.local.policy import LocalPolicy
-from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.local.reward_model import with_score_head
-from wanderlust.policies.resolve import SCRIPT_PATTERN
-from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.choice_judge import ChoiceJudge
-from wanderlust.rubrics.generated import CHOICE_CRITERION_TEMPLATE, Checklist, ChecklistReward
-from wanderlust.rubrics.label_free import (
-    AnswerMatch,
-    LabelFreeReward,
-    LabelFreeRubric,
-    answer_extractor,
-    build_estimator,
-    environment_check,
-)
 from wanderlust.store.run_folder import SMOLLM2_POLICY
-from wanderlust.tasks.registry import resolve_object
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import AlgorithmContext
 from wanderlust.training.batch.samples import to_samples, values_by_turn
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.finetune_config import FinetuneConfig
 from wanderlust.training.gradient import GradientComputer
-from wanderlust.types import Message, Policy, Tokens, Trajectory, Turn, assistant
+from wanderlust.types import Message, Tokens, Trajectory, Turn, assistant
+
+Settings = TypeVar("Settings", TrainConfig, FinetuneConfig)
+
+
+def resolve_models(config: Settings, policy: str | Path | LocalPolicy, folder: Path) -> Settings:
+    """The configuration with paths of its models, and with the device that `auto` stands for.
+
+    A model in this process is first saved next to the run's folder. Raises UsageError where there is no such model.
+    """
+    hardware = resolve_device(Hardware(device=config.device, precision=config.precision))
+    if isinstance(policy, LocalPolicy):
+        start = folder.with_name(f"{folder.name}-start")
+        if not start.exists():
+            save_pretrained(start, policy.engine.model, policy.renderer.tokenizer)
+        policy = start
+    config = config.replace(policy=resolve_start(str(policy)), device=hardware.device, precision=hardware.precision)
+    if isinstance(config, TrainConfig) and config.teacher:
+        config = config.replace(teacher=str(resolve_checkpoint(config.teacher).resolve()))
+    return config
 
 
 def checkpoint_folder(policy: str) -> Path:
@@ -49,17 +55,13 @@ def checkpoint_folder(policy: str) -> Path:
     return fetch_smollm2()
 
 
-def load_trainable(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
-    """The checkpoint as it learns: with the configuration's adapters, on the device, in fp32; and its tokenizer."""
-    model, tokenizer = load_pretrained(folder)
-    add_adapters(config, model)
-    return to_device_fp32(model, config.hardware), tokenizer
+def load_trainable(config: TrainConfig, folder: Path, *, scores: bool = False) -> tuple[Any, Any]:
+    """The checkpoint as it learns: with the configuration's adapters, on the device, in fp32; and its tokenizer.
 
-
-def load_scoring(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
-    """The checkpoint as a reward model that learns: with a new head for scores, else as `load_trainable`."""
+    With `scores`, as a reward model, with a new head.
+    """
     model, tokenizer = load_pretrained(folder)
-    model = with_score_head(model, tokenizer)
+    model = with_score_head(model, tokenizer) if scores else model
     add_adapters(config, model)
     return to_device_fp32(model, config.hardware), tokenizer
 
@@ -100,6 +102,11 @@ def merge_adapters(config: TrainConfig, model: Any) -> Any:
     return import_adapters().merge_adapter(model) if config.lora else model
 
 
+def save_model(folder: Path, config: TrainConfig, *, model: Any, tokenizer: Any) -> None:
+    """Save a model that learnt as a Hugging Face folder, adapters merged."""
+    save_pretrained(folder, merge_adapters(config, model), tokenizer)
+
+
 def rendering_of(config: TrainConfig) -> Rendering:
     """How the run renders conversations: in the warm-up, in rollouts and in evaluations, and later where it is used."""
     return Rendering(keeps_answers=config.earlier_answers == "sampled", text_calls=config.tool_calls == "text")
@@ -108,38 +115,41 @@ def rendering_of(config: TrainConfig) -> Rendering:
 def algorithm_context(config: TrainConfig, folder: Path, tokenizer: Any) -> AlgorithmContext:
     """What a run gives to its algorithm: copies of the checkpoint in `folder`, the teacher, the sampling options."""
     return make_context(
-        config,
-        lambda: load_frozen(config, folder)[0],
-        load_teacher=teacher_loader(config, tokenizer),
+        config, lambda: load_frozen(config, folder)[0], load_teacher=partial(load_teacher, config, tokenizer)
     )
 
 
 def make_context(
-    config: TrainConfig, load_initial_model: Callable[[], Any], *, load_teacher: Callable[[], Any] | None = None
+    config: TrainConfig, load_initial_model: Callable[[], Any], *, load_teacher: Callable[[], Any]
 ) -> AlgorithmContext:
     """The models and sampling that algorithms may use; `load_initial_model` makes a new copy at each call."""
-
-    def no_teacher() -> Any:
-        raise UsageError("this algorithm learns from a teacher: set `teacher` to a stronger checkpoint")
-
     return AlgorithmContext(
         max_tokens=config.max_tokens,
         temperature=config.temperature,
         load_initial_model=load_initial_model,
-        load_teacher=load_teacher or no_teacher,
+        load_teacher=load_teacher,
     )
 
 
-def teacher_loader(config: TrainConfig, tokenizer: Any) -> Callable[[], Any] | None:
-    """Loads the stronger model; None where there is none. It raises UsageError when the tokenizers differ."""
-    return partial(_load_teacher, config, tokenizer) if config.teacher else None
-
-
-def _load_teacher(config: TrainConfig, tokenizer: Any) -> Any:
+def load_teacher(config: TrainConfig, tokenizer: Any) -> Any:
+    """The stronger model. Raises UsageError when there is none, or when the tokenizers differ."""
+    if not config.teacher:
+        raise UsageError("this algorithm learns from a teacher: set `teacher` to a stronger checkpoint")
     model, theirs = load_frozen(config, Path(config.teacher))
     if theirs.get_vocab() != tokenizer.get_vocab():
         raise UsageError(f"the teacher {config.teacher} has another tokenizer than the policy: ids would not agree")
     return model
+
+
+def gradient_settings(config: TrainConfig) -> dict[str, Any]:
+    """What a `GradientComputer` takes of a configuration."""
+    return {
+        "temperature": config.temperature,
+        "micro_batch": config.micro_batch,
+        "micro_batch_tokens": config.micro_batch_tokens,
+        "recompute": config.recompute_activations,
+        "fast": config.fast,
+    }
 
 
 class Scorer:
@@ -169,69 +179,3 @@ def likelihood(model: Any, renderer: Renderer) -> Callable[[Sequence[Message], s
         return fsum(logprobs) / len(logprobs)
 
     return of
-
-
-MAX_SYNTHESIS_TOKENS = 2048
-"""Tokens of a rubric as it is written, and of a verdict."""
-LABEL_JUDGE_KINDS = "package.module:Name, file.py:Name, a run or checkpoint folder, or smollm2"
-
-
-def label_free_rubric(
-    config: TrainConfig, env: Environment, load_synthesizer: Callable[[], tuple[Any, Any]]
-) -> LabelFreeRubric | None:
-    """The rubric of a run without labels (Compute as Teacher); None where the environment's own reward is used.
-
-    `load_synthesizer` loads a frozen model and its tokenizer where one is needed. It takes the likeliest token, so
-    equal groups have equal references.
-    """
-    if config.label_estimator == "none":
-        return None
-    policy: LocalPolicy | None = None
-    if config.label_estimator in ("mutual", "synthesis") or config.label_reward == "rubric":
-        greedy = SamplingOptions(temperature=0.0, max_tokens=config.max_tokens)
-        policy = LocalPolicy.of(*load_synthesizer(), greedy)
-    estimator = build_estimator(
-        config.label_estimator,
-        synthesizer=policy,
-        likelihood=likelihood(policy.engine.model, policy.renderer) if policy is not None else None,
-        extract=answer_extractor(env),
-        synthesizer_sees_question=config.label_question,
-    )
-    to_reward: AnswerMatch | ChecklistReward = AnswerMatch()
-    if policy is not None and config.label_reward == "rubric":
-        to_reward = written_rubric_reward(config, policy)
-    reward = LabelFreeReward(estimator=estimator, to_reward=to_reward, check=environment_check(env))
-    return LabelFreeRubric(env, reward)
-
-
-def written_rubric_reward(config: TrainConfig, policy: LocalPolicy) -> ChecklistReward:
-    """The policy writes the rubric, held to its schema; it also ticks the criteria, where no other judge is named.
-
-    Whoever tells log-probabilities ticks by them; other judges write verdicts.
-    """
-    writer = policy.with_sampling(SamplingOptions(temperature=0.0, max_tokens=MAX_SYNTHESIS_TOKENS))
-    judge = label_judge(config) or policy
-    if not isinstance(judge, ChoiceJudge) and isinstance(judge, SupportsChoices):
-        judge = ChoiceJudge(judge, CHOICE_CRITERION_TEMPLATE, name="criterion")
-    checklist = Checklist(judge=judge, dropout=config.label_dropout, model=config.label_judge or "anchor")
-    return ChecklistReward(writer=writer, checklist=checklist)
-
-
-def label_judge(config: TrainConfig) -> Policy | ChoiceJudge | None:
-    """The judge that the configuration names: a run or checkpoint, or an object. UsageError when there is none."""
-    name = config.label_judge
-    if not name:
-        return None
-    if not SCRIPT_PATTERN.fullmatch(name):
-        greedy = SamplingOptions(temperature=0.0, max_tokens=MAX_SYNTHESIS_TOKENS)
-        return load_local_policy(resolve_checkpoint(name, accepted=LABEL_JUDGE_KINDS), config.hardware, greedy, seed=0)
-    named = resolve_object(name)
-    made: Any = named() if isinstance(named, type) else named
-    if isinstance(made, ChoiceJudge):
-        return made
-    if hasattr(made, "complete"):
-        judge: Policy = made
-        return judge
-    if callable(made):
-        return Scripted(made)
-    raise UsageError(f"{name} is neither a policy nor a function that answers")

@@ -6,6 +6,7 @@ random player stand beside them. The run hands out its last weights, unless anot
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -13,33 +14,176 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
+from wanderlust.evals.report import render_html, render_text
 from wanderlust.evals.statistics import estimate
 from wanderlust.policies.local.policy import LocalPolicy
-from wanderlust.policies.resolve import make_player
+from wanderlust.policies.resolve import make_player, teacher_policy
 from wanderlust.runner.engine import rollouts, run_blocking
 from wanderlust.runner.progress import Logger
-from wanderlust.store.run_folder import CHECKPOINTS_FOLDER
+from wanderlust.runner.terminal import Table
+from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.training.checkpoint import BEST_CHECKPOINT, Run
+from wanderlust.training.checkpoint import (
+    BEST_CHECKPOINT,
+    LAST_CHECKPOINT,
+    SERVICE_PLACE_FILE,
+    START_CHECKPOINT,
+    Run,
+    best_point,
+    eval_curve,
+)
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.models import load_frozen, rendering_of
 from wanderlust.training.reward_hacking import WARNING_EVENT, truth_names
-from wanderlust.training.verdict import AFTER, BEFORE, BEST, RANDOM, TEACHER, Evidence, TaskRewards, judge_result
-from wanderlust.training.warmup import teacher_policy
+from wanderlust.training.run_report import (
+    OVEROPTIMISATION_FILE,
+    describe_result,
+    draw_overoptimisation,
+    figure_text,
+    overoptimisation,
+    policy_sentence,
+    result_header,
+    result_rows,
+    write_run_report,
+)
+from wanderlust.training.verdict import (
+    AFTER,
+    BEFORE,
+    BEST,
+    RANDOM,
+    TEACHER,
+    Evidence,
+    TaskRewards,
+    advise,
+    judge_result,
+)
 from wanderlust.types import Group, Policy, Rollout, Task
 
 RESULT_STAGE = "result"
 """The stage of a run's sampled evaluation in its store."""
-START_CHECKPOINT, LAST_CHECKPOINT = "start", "rl"
 CHECKPOINT_OF = {BEFORE: START_CHECKPOINT, AFTER: LAST_CHECKPOINT, BEST: BEST_CHECKPOINT}
 COMPARABLE_CURRICULA = ("", "uniform")
 """Curricula under which the training rewards of early and late steps are of the same tasks."""
 
 RolloutAnswers: TypeAlias = dict[tuple[int, int], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """A finished training run."""
+
+    path: Path
+    """The run's folder."""
+    report: dict[str, Any]
+    """Content of `report.json`: seed, seconds, checkpoint, the curve of evaluations, the best one."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self | None:
+        """That of the run in the folder; None where it is not finished."""
+        file = folder / REPORT_FILE
+        return cls(path=folder, report=json.loads(file.read_text())) if file.is_file() else None
+
+    @property
+    def policy_folder(self) -> Path:
+        """The model that `--policy RUN` takes: a Hugging Face folder that `transformers` loads without this library.
+
+        The last weights, unless the best evaluated ones, or those before training, are clearly better.
+        """
+        last = Path(self.report["checkpoint"])
+        return last.with_name(self.report.get("policy_checkpoint", last.name))
+
+    @property
+    def verdict(self) -> str:
+        """Whether training helped, in one sentence, with the interval of the paired difference; empty if unknown."""
+        return str(self.report.get("result", {}).get("sentence", self.report.get("verdict", "")))
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """The evaluations, oldest first, each with its step and its figures."""
+        return list(self.report["curve"])
+
+    def table(self) -> Table:
+        """The first and the last evaluation, with 95% intervals: greedy answers on the eval split, or held-out loss."""
+        table = Table("", title=self.report.get("table_title", "Greedy answers, eval split"), title_justify="left")
+        if not self.curve:
+            return table
+        before, after = self.curve[0], self.curve[-1]
+        table.add_column("before")
+        table.add_column(f"after {after['step']} steps")
+        for kind in ("rewards", "parts", "metrics"):
+            for name, end in after[kind].items():
+                label = "reward" if kind == "rewards" and len(after[kind]) == 1 else name
+                table.add_row(label, figure_text(before[kind].get(name)), figure_text(end))
+        failed = [str(point["failed"]) for point in (before, after)]
+        if failed != ["0", "0"]:
+            table.add_row("failed rollouts", *failed)
+        return table
+
+    def result_table(self) -> Table:
+        """Before and after, sampled as in training on the same held-out tasks, with reference players."""
+        result = self.report["result"]
+        title = f"Sampled: {describe_result(result)}"
+        table = Table(*result_header(result), title=title, title_justify="left")
+        for row in result_rows(result):
+            table.add_row(*row)
+        return table
+
+    def __str__(self) -> str:
+        sampled = f"{render_text(self.result_table())}\n" if self.report.get("result") else ""
+        verdict = f"{self.verdict}\n" if self.verdict else ""
+        return f"{render_text(self.table())}\n{sampled}{verdict}Checkpoint: {self.policy_folder}"
+
+    def _repr_html_(self) -> str:
+        return render_html(self.table())
+
+
+def conclude(config: TrainConfig, run: Run, curve: Sequence[dict[str, Any]], *, logger: Logger) -> dict[str, Any]:
+    """Evaluate the checkpoints of a run whose steps are done, and write its report, whose content is returned."""
+    end = run.path / CHECKPOINTS_FOLDER / LAST_CHECKPOINT
+    body = {"seed": config.seed, "wall_s": 0.0, "checkpoint": str(end), "curve": curve}
+    points, chosen_by = eval_curve(curve, config.best_metric), selection_metric(config)
+    top = best_point(eval_curve(curve, chosen_by))
+    body["best"] = None if top is None else {"step": top.step, chosen_by: top.value}
+    result = body["result"] = evaluate_result(
+        config, run, best_step=top.step if top is not None else None, logger=logger
+    )
+    body["policy_checkpoint"] = CHECKPOINT_OF[result.get("policy", AFTER)]
+    if not end.exists():
+        body["service_weights"] = (run.path / SERVICE_PLACE_FILE).read_text().strip()
+    signal, clipped = (
+        [value for _, value in run.store.metrics("rl", name)] for name in ("frac_groups_with_signal", "clip_fraction")
+    )
+    body["advice"] = (
+        [result["advice"]]
+        if result.get("advice")
+        else advise(
+            config,
+            rewards=result.get("rewards", {}),
+            verdict=result.get("verdict", ""),
+            signal=signal,
+            points=points,
+            unchanged=result.get("unchanged"),
+            clipped=clipped,
+        )
+    )
+    body["policy_sentence"] = policy_sentence(body)
+    if curve_of_truth := overoptimisation(run.store, kl_weight=config.kl):
+        body["overoptimisation"] = curve_of_truth
+        draw_overoptimisation(run.path / OVEROPTIMISATION_FILE, curve_of_truth)
+    body["wall_s"] = round(run.clock.record(), 1)
+    title = f"Training in {config.env_name}"
+    write_run_report(run.path, body, title=title, rewards=run.store.metrics("rl", "reward"))
+    return body
+
+
+def selection_metric(config: TrainConfig) -> str:
+    """The figure by which the best checkpoint is chosen: the first held-out part, where no other one is asked for."""
+    truths = truth_names(config.make_env()) if config.best_metric == "reward" else []
+    return truths[0] if truths else config.best_metric
 
 
 def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, logger: Logger) -> dict[str, Any]:
@@ -145,12 +289,8 @@ class _FixedPlayer:
 
     def matches(self, env: Environment) -> list[Environment]:
         """The environment with each seat that learns in turn, and this player in the others of them."""
-        seats = _learning_seats(env)
+        seats = [seat for seat in env.seats if seat not in env.frozen_seats]
         return [env.with_frozen_seats({other: self.policy for other in seats if other != seat}) for seat in seats]
-
-
-def _learning_seats(env: Environment) -> list[str]:
-    return [seat for seat in env.seats if seat not in env.frozen_seats]
 
 
 def _fixed_player(config: TrainConfig, env: Environment, tasks: Sequence[Task]) -> _FixedPlayer | None:

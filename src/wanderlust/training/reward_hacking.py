@@ -17,7 +17,7 @@ from wanderlust.rubrics.step_statistics import Contributions, StepStatistics, co
 from wanderlust.rubrics.swaps import BASELINE_SWAPS, swap_answers
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.store import RunStore
-from wanderlust.types import Group
+from wanderlust.types import Group, GroupRubric
 
 WARNING_EVENT = "reward_hacking_warning"
 """Kind of the store's events."""
@@ -70,7 +70,8 @@ class RewardHackingMonitors:
         """With the held-out parts and the weights of the environment's rubric; without `is_own_reward` another reward
         is trained on, so that answers are not scored again."""
         contributions = env.rubric.contributions if isinstance(env.rubric, Rubric) else dict
-        again = is_own_reward and len(env.seats) == 1 and not getattr(env.rubric, "compares", False)
+        compares = isinstance(env.rubric, GroupRubric) and env.rubric.compares
+        again = is_own_reward and len(env.seats) == 1 and not compares
         return cls(
             truths=truth_names(env),
             contributions=contributions,

@@ -8,7 +8,9 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from wanderlust.errors import UsageError
 from wanderlust.evals.charts import COLORS, GREY, chart, count_steps, draw_line
+from wanderlust.evals.comparison import compare_rewards
 from wanderlust.rubrics.label_free import TRUTH_METRIC
 from wanderlust.rubrics.monitors import RECENT_STEPS
 from wanderlust.store.reader import RunReader
@@ -113,6 +115,21 @@ def draw_curve(
         draw_line(axes, points, color=COLORS[0], label="eval split, greedy", marker="o")
         count_steps(axes, xlabel="steps of reinforcement learning")
         axes.set(ylabel=metric)
+
+
+def loss_sentence(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]) -> str:
+    """Whether the loss of held-out rows, by task, fell."""
+    if not before:
+        return "No rows were held out, so nothing was evaluated."
+    try:
+        moved = compare_rewards(before, after)
+    except UsageError:
+        return ""
+    size = moved.difference
+    interval = "" if size.low is None or size.high is None else f" [{size.low:+.3f}, {size.high:+.3f}]"
+    what = "No difference shown" if not moved.clear else f"Held-out loss {'fell' if size.value < 0 else 'rose'}"
+    rows = sum(map(len, before.values()))
+    return f"{what}: {size.value:+.3f}{interval} by {rows} held-out rows ({size.clusters} tasks or prompts)."
 
 
 def write_loss_report(folder: Path, report: Mapping[str, Any], *, losses: Sequence[tuple[int, float]]) -> None:

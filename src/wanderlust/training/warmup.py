@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.evals.accumulator import report_of_groups
-from wanderlust.policies.base import Hardware
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import one_thread
-from wanderlust.policies.local.pretrained import load_pretrained
-from wanderlust.policies.resolve import make_player
-from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
+from wanderlust.policies.resolve import teacher_policy
 from wanderlust.runner.engine import play_groups, run_blocking
 from wanderlust.runner.progress import Logger, ProgressLogger
-from wanderlust.store.run_folder import FRESH_POLICY
+from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, FRESH_POLICY
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training import losses
-from wanderlust.training.batch.samples import Sample, imitation_samples
-from wanderlust.training.checkpoint import Run
+from wanderlust.training.batch.samples import Sample, imitation_samples, trajectories_of
+from wanderlust.training.checkpoint import START_CHECKPOINT, Run
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.group_source import trajectories_of
+from wanderlust.training.loop import SupervisedLoop
 from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters, rendering_of
-from wanderlust.training.supervised import SupervisedLoop
 from wanderlust.training.tiny_model import ModelShape, fresh_model, tokenizer_of
 from wanderlust.training.trainers.in_process import LocalLearner
-from wanderlust.types import Policy, Task, Trajectory
+from wanderlust.types import Message, Tool, Trajectory
 
 TEACHER_STAGE = "teacher"
 """The stage of a run's store with the teacher's episodes."""
@@ -47,12 +45,17 @@ def fresh_model_after_sft(config: TrainConfig, *, logger: Logger, run: Run | Non
     trajectories = play_teacher(config, logger=logger, run=run)
     tools = (tool for one in trajectories for turn in one.turns for tool in turn.tools)
     messages = (m for one in trajectories for turn in one.turns for m in (*turn.observation, turn.action))
-    tokenizer = tokenizer_of(messages, tools, size=VOCABULARY_SIZE)
+    model, tokenizer = new_model(config, messages, tools)
     rendering_of(config).set(tokenizer)
-    model = fresh_model(tokenizer, fresh_shape(config), seed=config.seed)
     samples = teacher_samples(trajectories, model, tokenizer, config=config, logger=logger)
     imitate(LocalLearner(model, config.sft_optimizer), samples, config, logger=logger, run=run)
     return model, tokenizer
+
+
+def new_model(config: TrainConfig, messages: Iterable[Message], tools: Iterable[Tool]) -> tuple[Any, Any]:
+    """A model that has learnt nothing, and its tokenizer, which is made of these messages and tools."""
+    tokenizer = tokenizer_of(messages, tools, size=VOCABULARY_SIZE)
+    return fresh_model(tokenizer, fresh_shape(config), seed=config.seed), tokenizer
 
 
 def fresh_shape(config: TrainConfig) -> ModelShape:
@@ -153,24 +156,13 @@ def play_teacher(config: TrainConfig, *, logger: Logger, run: Run | None = None)
     return trajectories
 
 
-def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> Policy:
-    """The player of that name, who knows the tasks if it is the oracle. Raises UsageError when there is none."""
-    name = name or ("teacher" if "teacher" in env.players else "oracle")
-    if name in env.players:
-        return make_player(env, name)
-    if name == "oracle" and env.has_oracle:
-        task_of = {task.id: task for task in tasks}
-
-        def oracle_of(place: RolloutKey) -> Policy:
-            policy = env.oracle(task_of[place.task])
-            if policy is None:
-                raise UsageError(f"the environment has no oracle for the task {place.task!r}")
-            return policy
-
-        return PerRolloutPolicy(oracle_of)
-    there = [*env.players, *(["oracle"] if env.has_oracle else [])]
-    remedy = f"there are {there}" if there else "write an oracle or a player `teacher`, or start from a checkpoint"
-    raise UsageError(f"the environment has no player {name!r} to imitate, as a fresh model does first: {remedy}")
+def save_initial_model(config: TrainConfig, logger: Logger, run: Run) -> Path:
+    """The folder of the model that RL starts from, which is made and saved where the run does not have it yet."""
+    folder = run.path / CHECKPOINTS_FOLDER / START_CHECKPOINT
+    if not folder.exists():
+        save_pretrained(folder, *initial_model(config, logger, run))
+        run.clock.record()
+    return folder
 
 
 def initial_model(config: TrainConfig, logger: Logger, run: Run | None = None) -> tuple[Any, Any]:
@@ -189,7 +181,7 @@ def initial_model(config: TrainConfig, logger: Logger, run: Run | None = None) -
     samples = teacher_samples(
         play_teacher(config, logger=logger, run=run), model, tokenizer, config=config, logger=logger
     )
-    hardware = Hardware(device=config.device)
+    hardware = replace(config.hardware, precision="fp32")
     learner = LocalLearner(
         model, config.sft_optimizer, micro_batch=MAX_CONCURRENT_EPISODES, fast=True, hardware=hardware
     )

@@ -104,9 +104,9 @@ class TokenBudget(WrappedEnvironment):
 
     def __init__(
         self,
-        env: Environment | str,
+        env: Environment | str = "calculator",
         *,
-        kind: BudgetKind = "exact",
+        kind: BudgetKind = "at_most",
         min_tokens: int = 100,
         max_tokens: int = 4000,
         alpha: float | None = None,
@@ -290,7 +290,7 @@ class BudgetRubric(Rubric):
         self.rewards = tuple(rewards)
         super().__init__(Reward(_task_reward, name=TASK_REWARD), *self.rewards)
         self.own, self.settings = own, dict(settings)
-        self.compares = bool(getattr(own, "compares", False))
+        self.compares = isinstance(own, GroupRubric) and own.compares
 
     def __add__(self, other: Rubric) -> Self:
         if not isinstance(self.own, Rubric):
@@ -329,9 +329,9 @@ class BudgetRubric(Rubric):
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
         """The environment's final scores, with rewards of length."""
-        rubric: GroupRubric = self.own  # type: ignore[assignment]  # it compares
+        assert isinstance(self.own, GroupRubric)
         alone = [replace(r, trajectories=[self._without_lengths(t) for t in r.trajectories]) for r in group.rollouts]
-        scores = iter(await rubric.compare(replace(group, rollouts=alone), seat))
+        scores = iter(await self.own.compare(replace(group, rollouts=alone), seat))
         played = [(r, t) for r in group.rollouts for t in r.trajectories if t.seat == seat]
         return [await self._with_lengths(r, t, next(scores)) for r, t in played]
 

@@ -21,6 +21,7 @@ from wanderlust.environment import Environment
 from wanderlust.evals.charts import chart, count_steps, draw_line
 from wanderlust.evals.probe.battery import run_probes
 from wanderlust.evals.probe.report import ProbeReport
+from wanderlust.policies.resolve import teacher_policy
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
@@ -29,7 +30,6 @@ from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.train import run_training
-from wanderlust.training.warmup import teacher_policy
 from wanderlust.types import Rollout
 
 PHASES = ("flawed", "mended", "cured")

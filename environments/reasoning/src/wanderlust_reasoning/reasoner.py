@@ -29,10 +29,11 @@ from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, FRESH_POLICY, begin_with_settings
 from wanderlust.store.whole_files import write_whole
 from wanderlust.tasks.mixture import ENVIRONMENT_KEY
+from wanderlust.training.checkpoint import START_CHECKPOINT
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.finetune import finetune
-from wanderlust.training.result import START_CHECKPOINT
-from wanderlust.training.train import TrainResult, train
+from wanderlust.training.result import TrainResult
+from wanderlust.training.train import train
 from wanderlust.types import Rollout, Task
 from wanderlust_reasoning.reasoner_config import ReasonerConfig, reasoner_folder
 from wanderlust_reasoning.reasoner_figures import (

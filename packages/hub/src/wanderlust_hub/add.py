@@ -21,7 +21,7 @@ from wanderlust_hub.foreign import ForeignSource, foreign_source
 from wanderlust_hub.index import CARD, CODE, DATA, Hub
 from wanderlust_hub.location import is_remote, write_durably
 from wanderlust_hub.package_draft import write_wheel
-from wanderlust_hub.publish import entry_of
+from wanderlust_hub.publishing import entry_of
 from wanderlust_hub.requirements import library_paths, unmet_requirements
 from wanderlust_hub.unpack import unpack_wheel
 from wanderlust_hub.wheel import Package, read_wheel

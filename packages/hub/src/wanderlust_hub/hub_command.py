@@ -23,7 +23,7 @@ from wanderlust_hub.export import Form, export
 from wanderlust_hub.foreign import ForeignSource, foreign_source
 from wanderlust_hub.index import MAX_FOUND, Hub, OnProgress
 from wanderlust_hub.page import ranking_cells, write_pages
-from wanderlust_hub.publish import allow, create_hub, publish, revoke, yank
+from wanderlust_hub.publishing import allow, create_hub, publish, revoke, yank
 from wanderlust_hub.rank import rank
 
 MAX_REPORTED = 20

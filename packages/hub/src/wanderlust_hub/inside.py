@@ -30,7 +30,17 @@ from wanderlust.errors import (
 )
 from wanderlust.runner.engine import finite_score
 from wanderlust.tasks.registry import make_environment
-from wanderlust.types import Completion, Group, GroupRubric, Message, Policy, Rollout, Score, Task, Tool
+from wanderlust.types import (
+    Completion,
+    Group,
+    GroupRubric,
+    Message,
+    Policy,
+    Rollout,
+    Score,
+    Task,
+    Tool,
+)
 from wanderlust_hub.wire import (
     Act,
     Answer,
@@ -355,7 +365,7 @@ def declared(env: Environment) -> Declared:
         seats=tuple(env.seats),
         limits=env.limits,
         rubric=env.rubric is not None,
-        compares=bool(getattr(env.rubric, "compares", False)),
+        compares=isinstance(env.rubric, GroupRubric) and env.rubric.compares,
         prefixes=env.prefixes,
         oracle=env.has_oracle,
         extract=env.extract is not None,

@@ -38,7 +38,7 @@ from wanderlust_hub.index import Hub, OnProgress, rollouts_file
 from wanderlust_hub.isolated import IsolatedEnvironment
 from wanderlust_hub.launch import Source
 from wanderlust_hub.location import folder_of, write_durably
-from wanderlust_hub.publish import Change, change
+from wanderlust_hub.publishing import Change, change
 from wanderlust_hub.signing import fingerprint, public_key
 
 SPLIT = "eval"

@@ -451,7 +451,9 @@ class FastLlamaPass:
         if not single:
             columns = torch.tensor([column for n in line.counts for column in range(n)], device=self.device)
             depths = depths.new_zeros(many, width).index_put_((rows, columns), line.positions)
-        blind = self._blind(depths, upto)  # [B, C, upto]
+        ahead = torch.arange(upto, device=self.device) > depths[..., None]
+        lowest = torch.finfo(self.kind).min  # added to the scores of positions after a token's own, [B, C, upto]
+        blind = torch.zeros(ahead.shape, dtype=self.kind, device=self.device).masked_fill_(ahead, lowest)
         few = self.kind == torch.float32 and many * groups * shares * width * upto <= MAX_SCORES
         if few:
             blind = blind[:, None, None].expand(-1, groups, shares, -1, -1).reshape(many * groups, -1, upto)
@@ -477,10 +479,3 @@ class FastLlamaPass:
             return out.flatten(1, 2)
 
         return search
-
-    def _blind(self, positions: Tensor, upto: int) -> Tensor:
-        """Mask added to scores, [B, C, upto]: 0 up to each position [B, C], the lowest number after it."""
-        ahead = torch.arange(upto, device=self.device) > positions[..., None]
-        return torch.zeros(ahead.shape, dtype=self.kind, device=self.device).masked_fill_(
-            ahead, torch.finfo(self.kind).min
-        )

@@ -338,7 +338,9 @@ class Engine:
                 request.sampled.append(token)
                 request.logprobs.append(logprob)
                 context.append((token,))
-                request.finish = self._finish(request, token)
+                stops = token in self.end_ids or (request.stops is not None and request.stops.found(request.sampled))
+                full = len(context.ids) >= self.max_positions or len(request.sampled) >= request.sampling.max_tokens
+                request.finish = "stop" if stops else "length" if full else ""
                 if request.matcher is not None and not request.finish:
                     request.matcher.take(token)
                 if request.finish or i == len(draft) or draft[i] != token:
@@ -349,14 +351,6 @@ class Engine:
             request.speculator.learn(context.ids, new)
             if request.on_tokens is not None:
                 request.on_tokens(request.sampled, request.logprobs)
-
-    def _finish(self, request: SamplingRequest, token: int) -> str:
-        if token in self.end_ids:
-            return "stop"
-        if request.stops is not None and request.stops.found(request.sampled):
-            return "stop"
-        full = len(request.context.ids) >= self.max_positions
-        return "length" if full or len(request.sampled) >= request.sampling.max_tokens else ""
 
 
 def allowed_tokens(batch: Sequence[SamplingRequest], counts: Sequence[int], logits: Tensor) -> Tensor | None:

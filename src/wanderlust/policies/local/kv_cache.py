@@ -29,6 +29,7 @@ from wanderlust.policies.local.rows import (
     StateAndKVRows,
     StateRows,
     TransformersPass,
+    common_prefix_length,
 )
 from wanderlust.policies.local.sampler_trial import RecomputedContexts, first_right_cache
 
@@ -115,7 +116,11 @@ class BatchedKVCache:
         twins_of = {id(same[0]): same for same in twins.values()}
         self._assign_rows(twins_of.values())
         logits, start_of, start = list[Tensor](), dict[int, int](), 0
-        for batch in self._readable_together([same[0] for same in twins_of.values()]):
+        batches: dict[tuple[int, bool], list[Context]] = {}
+        for first in (same[0] for same in twins_of.values()):  # where there are states nothing may be padded
+            alike = (first.end - first.cached_length, first.cached_length > 0) if self.has_states else (0, False)
+            batches.setdefault(alike, []).append(first)
+        for batch in batches.values():
             parts = self._parts(batch)
             logits.append(self.pass_.read(parts))
             for first in (context for _, part in parts for context in part):
@@ -127,15 +132,6 @@ class BatchedKVCache:
         if order == list(range(len(all_logits))):
             return all_logits
         return all_logits[torch.tensor(order, device=self.device)]
-
-    def _readable_together(self, contexts: list[Context]) -> list[list[Context]]:
-        """Batches for one pass each: all, or, where there are states, those that need no padding."""
-        if not self.has_states:
-            return [contexts]
-        batches: dict[tuple[int, bool], list[Context]] = {}
-        for context in contexts:
-            batches.setdefault((context.end - context.cached_length, context.cached_length > 0), []).append(context)
-        return list(batches.values())
 
     def _parts(self, batch: Sequence[Context]) -> list[tuple[RowPool, list[Context]]]:
         """The contexts by pool, in the order of their rows, which are then the front ones."""
@@ -191,7 +187,7 @@ class BatchedKVCache:
                 written.add(place)
         for capacity, arriving in moving.items():
             pool = self.pools.setdefault(capacity, RowPool(self.kinds, capacity))
-            self._grow(pool, pool.rows_with(len(arriving)))
+            self._grow(pool, max(len(pool.contexts), sum(map(bool, pool.contexts)) + len(arriving)))
             left = [(c, c.capacity, c.row) for same in arriving for c in same if c.row >= 0]
             sources: dict[int, list[tuple[int, Context]]] = {}
             for first in (same[0] for same in arriving if same[0].row >= 0):
@@ -288,21 +284,13 @@ def _families(contexts: Sequence[Context]) -> Iterator[tuple[list[Context], int]
     """Yield contexts with a common beginning, and its length; at least one id of each remains to be read."""
     family: list[Context] = []
     for context in [*sorted(contexts, key=lambda c: c.ids), None]:
-        if family and (context is None or _common(family[-1].ids, context.ids) < MIN_SHARED_PREFIX_TOKENS):
+        if family and (context is None or common_prefix_length(family[-1].ids, context.ids) < MIN_SHARED_PREFIX_TOKENS):
             first, last = family[0].ids, family[-1].ids
             if first != last:
-                yield family, min(_common(first, last), min(len(c.ids) for c in family) - 1)
+                yield family, min(common_prefix_length(first, last), min(len(c.ids) for c in family) - 1)
             family = []
         if context is not None:
             family.append(context)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))
 
 
 class SingleKVCache:

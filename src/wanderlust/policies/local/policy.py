@@ -76,7 +76,11 @@ class LocalSampler:
         if session:
             self._sessions[session] = context
         new, version = prompt[len(context.ids) :], self.engine.version
-        matcher = self._matcher(sampling.schema)
+        matcher: TokenMatcher | None = None
+        if sampling.schema:
+            if self._grammars is None:
+                raise PolicyFailure("this sampler has no tokenizer, so no answer can be held to a JSON schema")
+            matcher = self._grammars.matcher(sampling.schema)
         request = await self.engine.sample(
             context, new, sampling=sampling, key=key, speculator=self._speculator, on_tokens=on_tokens, matcher=matcher
         )
@@ -93,13 +97,6 @@ class LocalSampler:
     def takes_schema(self) -> bool:
         """Whether answers can be held to a JSON schema."""
         return self._grammars is not None
-
-    def _matcher(self, schema: str) -> TokenMatcher | None:
-        if not schema:
-            return None
-        if self._grammars is None:
-            raise PolicyFailure("this sampler has no tokenizer, so no answer can be held to a JSON schema")
-        return self._grammars.matcher(schema)
 
     async def score(self, prompt: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
         """As `ScoringSampler` says: one pass of the model over all continuations."""

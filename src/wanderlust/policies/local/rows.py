@@ -46,6 +46,14 @@ class Context:
         self.ids += ids
 
 
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))
+
+
 MIN_ROW_POSITIONS = 128
 """Positions of the shortest rows; those of every next pool are twice as long."""
 MIN_ADDED_POSITIONS = 2048
@@ -228,10 +236,6 @@ class RowPool:
     def size(self) -> int:
         """Bytes held."""
         return sum(t.numel() * t.itemsize for layer in self.layers for t in layer.tensors())
-
-    def rows_with(self, more: int) -> int:
-        """Rows that are needed when so many are added to those that are taken."""
-        return max(len(self.contexts), sum(map(bool, self.contexts)) + more)
 
     def resize(self, rows: int) -> None:
         """Have so many rows, not fewer than are taken."""

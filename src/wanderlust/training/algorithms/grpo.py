@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from statistics import fmean, stdev
+from typing import Self, TypeAlias
 
 from wanderlust.training import losses
-from wanderlust.training.advantages import Advantage, raw_reward, standardized
 from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat, tokens_per_turn
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
 
 MIN_REWARD_RANGE = 1e-9
 """A group whose rewards spread less than this teaches nothing."""
+
+
+Advantage: TypeAlias = Callable[[Sequence[float]], list[float]]
+
+STD_FLOOR = 1e-4
+"""Added to the standard deviation, as in TRL."""
+
+
+def mean_baseline(rewards: Sequence[float]) -> list[float]:
+    """r - mean(r). Dr. GRPO (arXiv 2503.20783)."""
+    mean = fmean(rewards)
+    return [r - mean for r in rewards]
+
+
+def standardized(rewards: Sequence[float]) -> list[float]:
+    """(r - mean(r)) / (std(r) + 1e-4), sample standard deviation. GRPO (arXiv 2402.03300)."""
+    mean, spread = fmean(rewards), stdev(rewards) if len(rewards) > 1 else 0.0
+    return [(r - mean) / (spread + STD_FLOOR) for r in rewards]
+
+
+def leave_one_out(rewards: Sequence[float]) -> list[float]:
+    """r_i - mean of the others. RLOO (arXiv 2402.14740). A group of one has no baseline: ValueError."""
+    count, total = len(rewards), sum(rewards)
+    if count < 2:
+        raise ValueError("leave-one-out needs at least two rollouts of a task")
+    return [r - (total - r) / (count - 1) for r in rewards]
+
+
+def raw_reward(rewards: Sequence[float]) -> list[float]:
+    """r itself: REINFORCE without a baseline."""
+    return list(rewards)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

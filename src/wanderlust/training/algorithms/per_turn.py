@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wanderlust.training import losses
-from wanderlust.training.advantages import Advantage, standardized
 from wanderlust.training.algorithms.base import scored_by_seat, set_token_advantages, tokens_per_turn
-from wanderlust.training.algorithms.grpo import MIN_REWARD_RANGE
+from wanderlust.training.algorithms.grpo import MIN_REWARD_RANGE, Advantage, standardized
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
 

@@ -9,11 +9,17 @@ from typing import Any, cast
 
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
-from wanderlust.training.advantages import leave_one_out, mean_baseline, raw_reward, standardized
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.diversity import DiversityBonus
 from wanderlust.training.algorithms.dpo import Preference
-from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
+from wanderlust.training.algorithms.grpo import (
+    GroupRelative,
+    OverlongPenalty,
+    leave_one_out,
+    mean_baseline,
+    raw_reward,
+    standardized,
+)
 from wanderlust.training.algorithms.imitation import BestOfNImitation, Distillation, TeacherImitation
 from wanderlust.training.algorithms.improvement import Improvement
 from wanderlust.training.algorithms.per_turn import PerTurn

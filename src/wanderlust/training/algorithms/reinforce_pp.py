@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from wanderlust.training import losses
-from wanderlust.training.advantages import Advantage, raw_reward
 from wanderlust.training.algorithms.base import scored_by_seat, tokens_per_turn
+from wanderlust.training.algorithms.grpo import Advantage, raw_reward
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group
 

@@ -17,8 +17,9 @@ from torch.nn import functional
 from wanderlust.errors import PolicyFailure, boundary
 from wanderlust.policies.local.fast_llama import Attend, FastLlama
 from wanderlust.policies.local.products import missing_rows
+from wanderlust.policies.local.rows import common_prefix_length
 from wanderlust.training.batch.collate import ModelInput, episode_units, hidden_states, row_input
-from wanderlust.training.batch.samples import Sample, common_prefix_length
+from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.token_tree import MIN_SHARED_TOKENS
 
 PACKING_TOLERANCE = 1e-4

@@ -192,18 +192,14 @@ class _Sequences:
         new: Sequence[int] = tokens.prompt
         if not length or length < len(before.ids):
             context = [*before.ids[:length], *tokens.prompt]
-            before = self._longest_beginning(context)
+            found = [sample for sample in self.samples if sample.ids == context[: len(sample.ids)]]
+            before = max(found, key=lambda sample: len(sample.ids), default=before)
+            if not found:
+                self.samples.append(before := Sample())
             new = context[len(before.ids) :]
         before.version = min(before.version, tokens.version) if before.ids else tokens.version
         before.append_context(new)
         return before
-
-    def _longest_beginning(self, context: list[int]) -> Sample:
-        found = [sample for sample in self.samples if sample.ids == context[: len(sample.ids)]]
-        if found:
-            return max(found, key=lambda sample: len(sample.ids))
-        self.samples.append(Sample())
-        return self.samples[-1]
 
 
 def credited_samples(
@@ -283,9 +279,6 @@ def imitation_samples(
     return samples
 
 
-def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))
+def trajectories_of(groups: Sequence[Group]) -> list[Trajectory]:
+    """All trajectories, in order."""
+    return [t for group in groups for rollout in group.rollouts for t in rollout.trajectories]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from wanderlust.errors import PolicyFailure, boundary
+from wanderlust.policies.local.rows import common_prefix_length
 from wanderlust.training.batch.collate import (
     Batch,
     ModelInput,
@@ -22,7 +23,7 @@ from wanderlust.training.batch.collate import (
     microbatches,
     row_input,
 )
-from wanderlust.training.batch.samples import Sample, common_prefix_length
+from wanderlust.training.batch.samples import Sample
 from wanderlust.training.losses import PolicyLoss
 
 ROW_TOKENS = 1024

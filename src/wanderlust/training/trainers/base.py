@@ -1,15 +1,18 @@
-"""Interface of trainers: what all have, and what some can besides; whoever needs that asks for the capability."""
+"""Interfaces of trainers and engines: what all have, and what some can besides; callers ask for the capability."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.config import OptimizerConfig
+from wanderlust.training.config import OptimizerConfig, TrainConfig
+from wanderlust.training.group_source import Player, RayCluster
 from wanderlust.training.losses import PolicyLoss
 
 
@@ -104,3 +107,39 @@ class SupportsWholeModel(Trainer, SupportsStages, SupportsLogprobs, SupportsEMA,
     async def whole_model(self, *, averaged: bool = False) -> Any:
         """A model with the newest weights, or with the averaged ones, whole, in this process; not to be changed."""
         ...
+
+
+WEIGHTS_FOLDER = "weights"
+"""Folder of a run, from which servers read the weights that are published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """What an engine is opened with; whatever it starts ends with the block that it is opened for."""
+
+    config: TrainConfig
+    start: Path
+    """The checkpoint that training starts from."""
+    run: Path
+    """The run's folder, for what servers read and log."""
+    workers: int = 1
+    """Processes that play and compute, where the engine starts any."""
+    ray: RayCluster | None = None
+    """What plays the rollouts in place of this process or its workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSetup:
+    """What an engine gives to a run."""
+
+    trainer: Trainer
+    tokenizer: Any
+    algorithm: Algorithm
+    """The configuration's, bound to this run."""
+    player: Player
+    """Plays and credits groups; evaluates inside the trainer's `ema_weights`."""
+    whole_model: Callable[..., Awaitable[Any]]
+    """The newest weights (`averaged`: their moving average) as a model in this process, adapters merged; None where a
+    service does not hand them out."""
+    export: Callable[..., Awaitable[None]] | None = None
+    """Writes the weights (`averaged`) as a Hugging Face folder without bringing them together in one process."""

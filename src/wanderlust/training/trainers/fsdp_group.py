@@ -13,12 +13,13 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,8 +34,10 @@ from wanderlust.store.whole_files import replacing
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig, TrainConfig
+from wanderlust.training.group_source import bound_algorithm
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.models import load_trainable
+from wanderlust.training.models import load_frozen, load_trainable
+from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
 from wanderlust.training.trainers.fsdp import (
     ShardedConfig,
     ShardedTrainer,
@@ -42,8 +45,8 @@ from wanderlust.training.trainers.fsdp import (
     distributed,
     rank_and_world_size,
 )
-from wanderlust.training.trainers.process_pool import WorkerError, serialized, sheltered, without_main_module
-from wanderlust.training.trainers.replica import Replica
+from wanderlust.training.trainers.process_pool import shard, sheltered, unshard, without_main_module
+from wanderlust.training.trainers.replica import Replica, WorkerError, serialized
 from wanderlust.types import Group, Task
 
 T = TypeVar("T")
@@ -251,17 +254,17 @@ class FsdpTrainer(FsdpGroup):
 
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
         """Each process plays and credits its shards under the weights published last."""
-        parts = self._shards(tasks, first)
+        parts = shard(tasks, first, rank_and_world_size()[1])
         played = await self._call("play", [(part, seed) for part in parts])
-        groups = self._in_order(played, parts, first)
+        groups: list[Group] = unshard([*chain.from_iterable(played)], first)
         for index, group in enumerate(groups, first):
             group.index = index
         return groups
 
     async def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
         """One greedy episode per task, in the tasks' order."""
-        parts = self._shards(tasks, 0)
-        return self._in_order(await self._call("evaluate", parts), parts, 0)
+        played = await self._call("evaluate", shard(tasks, 0, rank_and_world_size()[1]))
+        return unshard([*chain.from_iterable(played)], 0)
 
     async def exact(self) -> list[dict[str, Any]] | None:
         """Exact figures of the greedy policy, computed by this process's replica."""
@@ -299,16 +302,6 @@ class FsdpTrainer(FsdpGroup):
         """Go on from a state, which is published."""
         await super().load_state(path)
         await self._call("publish", False, self.version)
-
-    def _shards(self, items: Sequence[T], first: int) -> list[Sequence[T]]:
-        """One for each process: the items numbered from `first`, dealt out in turn."""
-        world = rank_and_world_size()[1]
-        return [items[(shard - first) % world :: world] for shard in range(world)]
-
-    def _in_order(self, played: Sequence[Any], parts: Sequence[Sequence[Any]], first: int) -> list[Group]:
-        world = len(parts)
-        each = [iter(groups) for process in played for groups in process]
-        return [next(each[number % world]) for number in range(first, first + sum(map(len, parts)))]
 
 
 GATHERED = frozenset({"play", "evaluate"})
@@ -446,3 +439,26 @@ def fsdp_group(options: RankOptions, *, processes: int) -> Iterator[FsdpGroup]:
             with suppress(WorkerError, RuntimeError):
                 group.close()
             _control.cache_clear()
+
+
+@asynccontextmanager
+async def fsdp_engine(options: EngineOptions) -> AsyncIterator[TrainingSetup]:
+    """Processes that each hold a part of the weights, and a copy to play with."""
+    config, start = options.config, options.start
+    _, tokenizer = load_frozen(config, start)
+    algorithm = bound_algorithm(config, start, tokenizer)
+    with fsdp_group(RankOptions(config=config, start=start, plays=True), processes=config.processes) as group:
+        assert isinstance(group, FsdpTrainer)
+        yield TrainingSetup(
+            trainer=group,
+            tokenizer=tokenizer,
+            algorithm=algorithm,
+            player=group,
+            whole_model=group.whole_model,
+            export=sharded_export(config, group),
+        )
+
+
+def sharded_export(config: TrainConfig, group: FsdpGroup) -> Callable[..., Awaitable[None]] | None:
+    """How the processes that hold the weights write them; None for adapters, which are merged first."""
+    return group.export if not config.lora else None

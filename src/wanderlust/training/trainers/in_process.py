@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local.device import to_device, to_device_fp32
+from wanderlust.policies.local.device import one_thread, to_device, to_device_fp32
 from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training import gradient, losses
@@ -21,8 +21,11 @@ from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
+from wanderlust.training.group_source import open_player
 from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.models import cache_bytes, gradient_settings, load_trainable
 from wanderlust.training.optimizer import TrainableWeights, publish_weights, set_weights, weights_of
+from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
 
 T = TypeVar("T")
 
@@ -41,25 +44,13 @@ class LocalLearner:
         model: Any,
         config: OptimizerConfig,
         *,
-        temperature: float = 1.0,
-        micro_batch: int = 64,
-        micro_batch_tokens: int = 0,
-        recompute: bool = False,
-        fast: bool = False,
         hardware: Hardware = DEFAULT_HARDWARE,
+        **reading: Any,
     ):
-        """`model` is trained in place: all of it, or the adapters beside it. `temperature` is that of the draws."""
+        """`model` is trained in place: all of it, or the adapters beside it. `reading` is as of `GradientComputer`."""
         self.weights, self.hardware = TrainableWeights(to_device_fp32(model.eval(), hardware), config), hardware
         read = model if hardware.precision == "fp32" else to_device(copy.deepcopy(model), hardware)
-        self._reads = GradientComputer(
-            read,
-            loss=losses.CISPO_LOSS,
-            temperature=temperature,
-            micro_batch=micro_batch,
-            micro_batch_tokens=micro_batch_tokens,
-            recompute=recompute,
-            fast=fast,
-        )
+        self._reads = GradientComputer(read, loss=losses.CISPO_LOSS, **reading)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
 
     def __enter__(self) -> Self:
@@ -169,10 +160,10 @@ class InProcessTrainer(LocalLearner):
         *,
         hardware: Hardware = DEFAULT_HARDWARE,
         cache_bytes: int = 0,
-        **options: Any,
+        **reading: Any,
     ):
         """As `LocalLearner`; `tokenizer` ends and decodes the answers; `cache_bytes`: see `Engine`."""
-        super().__init__(model, config, hardware=hardware, **options)
+        super().__init__(model, config, hardware=hardware, **reading)
         self.renderer = Renderer(tokenizer)
         copies = (to_device(copy.deepcopy(model), hardware) for _ in range(2))
         ends, decode = self.renderer.end_ids, tokenizer.decode
@@ -205,3 +196,26 @@ class InProcessTrainer(LocalLearner):
         """Go on from it."""
         await super().load_state(path)
         publish_weights(self.published.engine, weights_of(self.model), self.version)
+
+
+@asynccontextmanager
+async def in_process_engine(options: EngineOptions) -> AsyncIterator[TrainingSetup]:
+    """This process plays and learns at once, so that rollouts may be stale."""
+    config = options.config
+    one_thread()
+    model, tokenizer = load_trainable(config, options.start)
+    cache = cache_bytes(config, model.device)
+    reading, hardware = gradient_settings(config), config.hardware
+    learning = InProcessTrainer(model, tokenizer, config.rl_optimizer, hardware=hardware, cache_bytes=cache, **reading)
+    with learning as trainer:
+        playing = open_player(
+            config, options.start, tokenizer, training=trainer, evaluation=trainer.eval_sampler, ray=options.ray
+        )
+        async with playing as player:
+            yield TrainingSetup(
+                trainer=trainer,
+                tokenizer=tokenizer,
+                algorithm=player.algorithm,
+                player=player,
+                whole_model=trainer.whole_model,
+            )

@@ -25,19 +25,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import cloudpickle
 from torch import Tensor
 
-from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, WorkerRestartWarning, boundary
+from wanderlust._lazy import needs_extra
+from wanderlust.errors import WanderlustError, WorkerRestartWarning
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
 from wanderlust.training.batch.collate import BatchTotals, episode_units
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import combine
+from wanderlust.training.group_source import bound_algorithm
 from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.models import load_trainable
 from wanderlust.training.optimizer import TrainableWeights, publish_weights, weights_of
-from wanderlust.training.trainers.replica import Replica
+from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
+from wanderlust.training.trainers.replica import PUBLISH, Replica, WorkerError, serialized
 from wanderlust.types import Group, Task
 
 T = TypeVar("T")
@@ -74,14 +77,8 @@ def unshard(shards: Sequence[Sequence[T]], first: int) -> list[T]:
     return [next(passing[number % len(shards)]) for number in range(first, first + sum(map(len, shards)))]
 
 
-class WorkerError(WanderlustError):
-    """A worker process died or its work raised."""
-
-
 MAX_WORKER_DEATHS = 3
 """Deaths during one call after which a worker is not started once more: it would die again."""
-PUBLISH = "publish"
-"""The method whose last call a restarted worker gets first; all others depend on it and on their arguments alone."""
 
 
 class Workers:
@@ -208,17 +205,6 @@ def _make_local(make: Callable[[], Any]) -> Any:
     made = make()
     gc.freeze()
     return made
-
-
-def serialized(make: Callable[[], Any]) -> bytes:
-    """`make` as a worker process reads it. Raises UsageError when something of it cannot be sent."""
-    try:
-        with boundary(EnvironmentFailure):
-            return bytes(cloudpickle.dumps(make))
-    except EnvironmentFailure as error:
-        raise UsageError(
-            f"the environment, its rubric or the algorithm cannot be sent to worker processes ({error}): use workers=1"
-        ) from error
 
 
 @contextmanager
@@ -414,3 +400,28 @@ class ProcessPoolTrainer:
             return
         await self.call("publish", [(weights, self.version)] * self.workers.count)
         self._known = weights
+
+
+@asynccontextmanager
+async def worker_engine(options: EngineOptions) -> AsyncIterator[TrainingSetup]:
+    """Worker processes, or Ray actors, play and compute gradients in turn."""
+    config, start, ray = options.config, options.start, options.ray
+    model, tokenizer = load_trainable(config, start)
+    algorithm = bound_algorithm(config, start, tokenizer)
+    load = partial(Replica.load, start.absolute(), config)
+    actors = None
+    if ray is not None:
+        with needs_extra("ray"):
+            from wanderlust.training.trainers.ray_replicas import RayReplicas
+        actors = RayReplicas(load, count=min(ray.workers, config.shards), address=ray.address)
+    count = min(options.workers, config.shards)
+    with ProcessPoolTrainer(
+        load, model, config.rl_optimizer, count=count, shards=config.shards, workers=actors
+    ) as trainer:
+        yield TrainingSetup(
+            trainer=trainer,
+            tokenizer=tokenizer,
+            algorithm=algorithm,
+            player=trainer,
+            whole_model=trainer.whole_model,
+        )

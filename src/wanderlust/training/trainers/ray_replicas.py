@@ -27,10 +27,7 @@ from wanderlust.runner.ray import (
     error_reason,
     ray_connection,
 )
-from wanderlust.training.trainers.process_pool import WorkerError, serialized
-
-PUBLISH = "publish"
-"""The method whose last call a new actor gets before any other."""
+from wanderlust.training.trainers.replica import PUBLISH, WorkerError, serialized
 
 
 class _Holder:

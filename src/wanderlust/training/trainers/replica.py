@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import cloudpickle
 from torch import Tensor
 
 from wanderlust.environment import Environment
+from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
 from wanderlust.policies.base import derive_key
 from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.policy import LocalPolicy
@@ -21,19 +23,27 @@ from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, GradientComputer
-from wanderlust.training.group_source import EXACT_POLICY, LocalPlayer, bind_algorithm, play_greedy, reference_scorer
+from wanderlust.training.group_source import LocalPlayer, bind_algorithm, reference_scorer
+from wanderlust.training.label_free_rewards import label_free_rubric
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import (
     cache_bytes,
-    label_free_rubric,
+    gradient_settings,
     load_frozen,
     load_sampling,
+    load_teacher,
     make_context,
     rendering_of,
-    teacher_loader,
 )
 from wanderlust.training.optimizer import publish_weights
 from wanderlust.types import Group, RubricLike, Task
+
+PUBLISH = "publish"
+"""The method whose last call a restarted worker gets first; all others depend on it and on their arguments alone."""
+
+
+class WorkerError(WanderlustError):
+    """A worker process died or its work raised."""
 
 
 class Replica:
@@ -52,10 +62,10 @@ class Replica:
         teacher: Callable[[], Any] | None = None,
         rubric: RubricLike | None = None,
     ):
-        """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
+        """`model` has the weights that training starts from; `teacher` loads a stronger model;
         `rubric` is used in place of the environment's."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
-        self.policy = LocalPolicy.of(
+        self.policy = own = LocalPolicy.of(
             model,
             tokenizer,
             config.sampling,
@@ -64,39 +74,32 @@ class Replica:
             cache_bytes=cache_bytes(config, model.device),
             rendering=rendering_of(config),
         )
-        lent = make_context(config, partial(copy.deepcopy, model), load_teacher=teacher)
+        lent = make_context(
+            config,
+            partial(copy.deepcopy, model),
+            load_teacher=teacher or partial(load_teacher, config, tokenizer),
+        )
         self.algorithm = bind_algorithm(configured_algorithm(config), lent)
         reference = reference_scorer(self.algorithm, lent)
         self.local_player = LocalPlayer(
             env,
             config,
-            self._sampling_policy,
+            lambda seed: LocalPolicy(own.engine, own.renderer, own.sampling, seed=derive_key(config.seed, seed)),
             algorithm=self.algorithm,
+            evaluated=self.policy,
             reference=reference,
             rubric=rubric,
         )
-        self._reads = GradientComputer(
-            model,
-            loss=self.algorithm.loss,
-            temperature=config.temperature,
-            micro_batch=config.micro_batch,
-            micro_batch_tokens=config.micro_batch_tokens,
-            recompute=config.recompute_activations,
-            fast=config.fast,
-        )
+        self._reads = GradientComputer(model, loss=self.algorithm.loss, **gradient_settings(config))
 
     @classmethod
     def load(cls, folder: Path, config: TrainConfig) -> Self:
         """The checkpoint in `folder` as the configuration says; newer weights are published later."""
         one_thread()
         model, tokenizer = load_sampling(config, folder)
-        env, teacher = config.make_env(), teacher_loader(config, tokenizer)
+        env = config.make_env()
         rubric = label_free_rubric(config, env, partial(load_frozen, config, folder))
-        return cls(model, tokenizer, env, config=config, teacher=teacher, rubric=rubric)
-
-    def _sampling_policy(self, seed: int) -> LocalPolicy:
-        own = self.policy
-        return LocalPolicy(own.engine, own.renderer, own.sampling, seed=derive_key(self.config.seed, seed))
+        return cls(model, tokenizer, env, config=config, rubric=rubric)
 
     def publish(self, weights: Tensor, version: int) -> None:
         """Take new weights [P]; what the engine remembered under the old ones is forgotten."""
@@ -114,11 +117,11 @@ class Replica:
 
     def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
         """One greedy episode per task, in the tasks' order."""
-        return asyncio.run(play_greedy(self.env, tasks, self.policy, seed=self.config.seed))
+        return asyncio.run(self.local_player.evaluate(tasks))
 
     def exact(self) -> list[dict[str, Any]] | None:
         """Exact figures of the greedy policy, as the environment computes them."""
-        return asyncio.run(self.env.exact(self.policy.greedy(), name=EXACT_POLICY))
+        return asyncio.run(self.local_player.exact())
 
     def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals) -> Gradient:
         """Of the summed loss over some samples of a batch with these totals."""
@@ -129,3 +132,14 @@ class Replica:
         """Log-probability of every trained token (else 0), per sample and token."""
         self._reads.loss = loss
         return self._reads.compute_logprobs(samples)
+
+
+def serialized(make: Callable[[], Any]) -> bytes:
+    """`make` as a worker process reads it. Raises UsageError when something of it cannot be sent."""
+    try:
+        with boundary(EnvironmentFailure):
+            return bytes(cloudpickle.dumps(make))
+    except EnvironmentFailure as error:
+        raise UsageError(
+            f"the environment, its rubric or the algorithm cannot be sent to worker processes ({error}): use workers=1"
+        ) from error

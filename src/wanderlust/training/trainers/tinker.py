@@ -36,13 +36,20 @@ from wanderlust.errors import (
     one_line,
 )
 from wanderlust.policies.base import SampledTokens, SamplingOptions
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.refusals import Refusal
+from wanderlust.runner.engine import run_blocking
+from wanderlust.training import losses
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.checkpoint import load_state, save_state
+from wanderlust.training.checkpoint import SERVICE_PLACE_FILE, load_state, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
+from wanderlust.training.gradient import GradientComputer
+from wanderlust.training.group_source import open_player
 from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.models import import_adapters, load_frozen
 from wanderlust.training.optimizer import NOTHING_ADDED
+from wanderlust.training.trainers.base import WEIGHTS_FOLDER, EngineOptions, SupportsLogprobs, TrainingSetup
 from wanderlust.training.trainers.tinker_rows import (
     check_supported,
     gradient_calls,
@@ -50,11 +57,15 @@ from wanderlust.training.trainers.tinker_rows import (
     logprob_rows,
     loss_metrics,
 )
+from wanderlust.types import user
 
 FIGURES = ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max", "tokens")
 UNDONE = "is no finite number, and gradients of this step were added already: resume the run from its last state"
 HELLO_TIMEOUT_SECONDS = 10.0
 """Seconds in which a service with a URL of its own must say that it is there."""
+PROBE_TEXT = "The quick brown fox jumps over the lazy dog. 2 + 2 = 4"
+MAX_PROBE_DIFFERENCE = 0.5
+"""Mean difference of log-probabilities above which a service is said to have another model; bf16 makes below 0.1."""
 SEED_BOUND = 2**31
 ADAM_EPSILON = 1e-8
 """Of Adam, as PyTorch has it; the service's own default is smaller."""
@@ -121,11 +132,15 @@ async def connect_tinker(
         yield trainer
 
 
-async def check_tinker(service: TinkerService) -> None:
+def check_tinker(config: TrainConfig) -> None:
     """Raises UsageError, in one line, when the service does not answer, refuses the key, or has no such model."""
-    try:
-        async with _session(service):
+
+    async def ask() -> None:
+        async with _session(TinkerService.of(config)):
             pass
+
+    try:
+        run_blocking(ask)
     except TrainerFailure as failure:
         raise UsageError(str(failure)) from failure
 
@@ -382,3 +397,49 @@ def attribute_failures(failure: type[Failure]) -> Iterator[None]:
             raise ContextFull(line) from cause
         refusal = f"HTTP {cause.status_code}" if isinstance(cause, REFUSALS) else ""
         raise failure(line, transient=passing, refusal=refusal) from cause
+
+
+@asynccontextmanager
+async def tinker_engine(options: EngineOptions) -> AsyncIterator[TrainingSetup]:
+    """A service samples and learns; its adapter is put on the model in this process where one is saved."""
+    config, start = options.config, options.start
+    with_adapter = import_adapters().with_adapter
+    model, tokenizer = load_frozen(config, start)
+    service = TinkerService.of(config)
+
+    async def whole_model(*, averaged: bool = False) -> Any:
+        folder = options.run / WEIGHTS_FOLDER / "adapter"
+        place = await trainer.export_adapter(folder)
+        (options.run / SERVICE_PLACE_FILE).write_text(f"{place}\n")
+        return with_adapter(model, folder) if folder.exists() else None
+
+    async with connect_tinker(service, tokenizer, config.rl_optimizer) as trainer:
+        await _check_same_model(trainer, model, tokenizer, name=service.model)
+        playing = open_player(config, start, tokenizer, training=trainer, evaluation=trainer, ray=options.ray)
+        async with playing as player:
+            yield TrainingSetup(
+                trainer=trainer,
+                tokenizer=tokenizer,
+                algorithm=player.algorithm,
+                player=player,
+                whole_model=whole_model,
+            )
+
+
+async def _check_same_model(trainer: SupportsLogprobs, model: Any, tokenizer: Any, *, name: str) -> None:
+    """Raises UsageError when a new adapter's log-probabilities are not those of the checkpoint."""
+    ids = [*Renderer(tokenizer).start([user(PROBE_TEXT)])]
+    sample = Sample()
+    sample.append_context(ids[:1])
+    sample.append_completion(ids[1:], [0.0] * (len(ids) - 1), [1.0] * (len(ids) - 1))
+    loss = losses.IMPORTANCE_LOSS
+    (theirs,), (ours,) = (
+        await trainer.compute_logprobs([sample], loss),
+        GradientComputer(model, loss=loss).compute_logprobs([sample]),
+    )
+    apart = sum(abs(a - b) for a, b in zip(theirs, ours, strict=True)) / (len(ids) - 1)
+    if not apart < MAX_PROBE_DIFFERENCE:
+        raise UsageError(
+            f"the service's model {name} is not that of the checkpoint: log-probabilities of a token are {apart:.2g} "
+            "apart on average; name the right one with engine_model"
+        )

@@ -50,7 +50,7 @@ from wanderlust_worlds.exchange.read import (
     read_scenario,
     read_scenario_bytes,
 )
-from wanderlust_worlds.life.grading import StructuralVerifier
+from wanderlust_worlds.verification.grading import StructuralVerifier
 from wanderlust_worlds.verification.verdict import Compat, Decision
 
 

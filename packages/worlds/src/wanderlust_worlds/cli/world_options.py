@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from cyclopts import Parameter
 
+from wanderlust import plugins
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.resolve import PolicyOptions
 from wanderlust.store.run_folder import find_evaluation
@@ -16,14 +16,9 @@ from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Rollout
 from wanderlust_worlds import Scenario, WorldEnvironment
 from wanderlust_worlds.exchange.read import ImportedScenario, read_scenario
-from wanderlust_worlds.life.assistant_life import SCENARIO_ID, scenario_of
 
-ScenarioName = Annotated[
-    str, Parameter(help="A scenario, as in invite/eval-0/1, a family, whose first one it is, or a file of ARE's JSON.")
-]
-PlayerName = Annotated[
-    str, Parameter(help="oracle, planner, greedy, nothing, an endpoint's URL, a checkpoint, or a script.")
-]
+SCENARIOS = "wanderlust_worlds.scenarios"
+"""Group of entry points: functions that make a scenario of a name, or raise UsageError."""
 
 
 @Parameter(name="*")
@@ -53,16 +48,19 @@ def rollout_number(run: str, word: str | None) -> int:
     return int(word)
 
 
-def scenario_id(name: str) -> str:
-    """A scenario's id; a family's name alone is its first scenario of the eval split."""
-    return name if SCENARIO_ID.fullmatch(name) else f"{name}/eval-0/1"
-
-
 def resolve_scenario(name: str) -> ImportedScenario:
-    """The scenario in a file, or of an id, or the first one of a family. Raises UsageError in one line."""
+    """The scenario in a file, or of a name that an installed package knows. Raises UsageError in one line."""
     if Path(name).exists() or name.endswith(".json"):
         return read_scenario(Path(name))
-    return ImportedScenario(scenario=scenario_of(scenario_id(name)))
+    refusals = list[str]()
+    for point in plugins.declared(SCENARIOS).values():
+        try:
+            return ImportedScenario(scenario=plugins.load(point)(name))
+        except UsageError as error:
+            refusals.append(str(error))
+    missing = plugins.how_to_install("wanderlust.environments", "life")
+    none = f"{name!r} is no file of a scenario, and the environment 'life' is not installed: {missing}"
+    raise UsageError("; ".join(refusals) or none)
 
 
 def load_rollout_and_scenario(run: str, number: int) -> tuple[Rollout, Scenario | None]:

@@ -26,8 +26,8 @@ from wanderlust_worlds.cli.world_options import (
 from wanderlust_worlds.engine.app import format_time
 from wanderlust_worlds.engine.events import ConditionEvent, Event, PlannedCall
 from wanderlust_worlds.engine.log import ENGINE, LogEntry
-from wanderlust_worlds.life.facts import AnswerFacts, describe_facts
-from wanderlust_worlds.life.grading import facts_of
+from wanderlust_worlds.verification.facts import AnswerFacts, describe_facts
+from wanderlust_worlds.verification.grading import facts_of
 
 ACTOR_COLOURS: Mapping[str, str] = {"user": "cyan", "agent": "green", "env": "yellow", "world": "dim"}
 MAX_VALUE_CHARS_PRINTED = 300

@@ -21,9 +21,15 @@ from wanderlust_worlds.engine.events import (
 from wanderlust_worlds.engine.log import LogEntry
 from wanderlust_worlds.engine.world import World
 from wanderlust_worlds.exchange.read import read_scenarios
-from wanderlust_worlds.life.assistant_life import LIFE_RULES
-from wanderlust_worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, call_due_at, idle_policy, tool_call_message
 from wanderlust_worlds.verification.oracle import plain_value
+from wanderlust_worlds.wrap.assistant import (
+    ASSISTANT_RULES,
+    MAX_WAIT_SECONDS,
+    WAIT_ACTION,
+    call_due_at,
+    idle_policy,
+    tool_call_message,
+)
 from wanderlust_worlds.wrap.teams import AppExpert
 from wanderlust_worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment
 from wanderlust_worlds.wrap.world_environment import AppTool
@@ -133,5 +139,5 @@ class AreScenarios(VerifiedWorldEnvironment):
             tags = task.info.get("tags")
             capability = str(tags[0]) if isinstance(tags, list) and tags else "none"
             info = {"capability": capability, "file": self.files[task.id]}
-            tasks.append(Task(id=task.id, prompt=task.prompt or (LIFE_RULES,), info=info))
+            tasks.append(Task(id=task.id, prompt=task.prompt or (ASSISTANT_RULES,), info=info))
         return tasks

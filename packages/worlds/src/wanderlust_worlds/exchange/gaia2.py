@@ -16,9 +16,8 @@ from wanderlust.types import Policy, RubricLike, Task, Tool
 from wanderlust_worlds.engine.world import World
 from wanderlust_worlds.exchange.are_scenarios import TurnOracle
 from wanderlust_worlds.exchange.gaia2_folder import AGENT2AGENT, PHASES, gaia2_tasks, tags_of
-from wanderlust_worlds.life.assistant_life import LIFE_RULES
-from wanderlust_worlds.life.players import idle_policy
 from wanderlust_worlds.verification.verdict import Compat
+from wanderlust_worlds.wrap.assistant import ASSISTANT_RULES, idle_policy
 from wanderlust_worlds.wrap.teams import AppExpert
 from wanderlust_worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment
 from wanderlust_worlds.wrap.world_environment import (
@@ -88,7 +87,7 @@ class Gaia2(VerifiedWorldEnvironment):
             one = self._tasks[task.id]
             capability = next(iter(tags_of(one.scenario)), "none")
             info = {"phase": one.phase, "config": one.config, "capability": capability, "file": one.file}
-            tasks.append(Task(id=task.id, prompt=task.prompt or (LIFE_RULES,), info=info))
+            tasks.append(Task(id=task.id, prompt=task.prompt or (ASSISTANT_RULES,), info=info))
         return tasks
 
     def tools(self, world: World, episode: Episode) -> list[Tool]:

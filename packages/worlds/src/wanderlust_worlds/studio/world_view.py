@@ -45,7 +45,7 @@ from wanderlust_worlds.engine.log import ENGINE, LogEntry
 from wanderlust_worlds.engine.replay import Replay, StateChange
 from wanderlust_worlds.engine.scenario import Scenario
 from wanderlust_worlds.engine.world import World
-from wanderlust_worlds.life.grading import StructuralVerifier
+from wanderlust_worlds.verification.grading import StructuralVerifier
 from wanderlust_worlds.verification.oracle import ExpectedCall, Oracle
 from wanderlust_worlds.verification.verdict import Verdict, read_verdict
 from wanderlust_worlds.wrap.teams import TeamWorldEnvironment

@@ -1,1 +1,1 @@
-"""Verdicts on what an agent did in a world, against the oracle's events; argument checks and a judge."""
+"""Verdicts on what an agent did in a world, against the oracle's events; checks of arguments, facts and judges."""

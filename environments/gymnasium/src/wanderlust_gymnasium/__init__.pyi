@@ -1,0 +1,3 @@
+"""The public names, each from the module that defines it: read when one is first used, and by type checkers."""
+
+from wanderlust_gymnasium.environment import GymnasiumText as GymnasiumText

@@ -1,1 +1,0 @@
-"""Simulated lives: people and their records, families of scenarios over them, players and grading."""
