@@ -249,7 +249,7 @@ class DrivenSeat:
 def task_by_index(env: Environment, split: str, index: int) -> Task:
     """The task `index` of a split. UsageError when it has none there."""
     if not 0 <= index < MAX_TASK_INDEX:
-        raise UsageError(f"task {index} of {split!r}: must be from 0 to {MAX_TASK_INDEX - 1} is wanted")
+        raise UsageError(f"task {index} of {split!r}: from 0 to {MAX_TASK_INDEX - 1} is wanted")
     task = next(islice(env.tasks(split), index, None), None)
     if task is None:
         raise UsageError(f"the split {split!r} has no task {index}")

@@ -30,7 +30,6 @@ from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
 from wanderlust.training.verdict import advise_during
 from wanderlust.types import Group
 
-NO_INTERVAL = {"low": None, "high": None, "clusters": 1}
 ADVICE_EVENT = "advice"
 """Kind of the store's events."""
 ADVICE_METRICS = ("frac_groups_with_signal", "entropy", "groups_dropped")
