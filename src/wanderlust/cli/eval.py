@@ -19,9 +19,9 @@ from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import (
     ANSWER_DEFAULTS,
     KEY_SUGGESTION,
-    AnswerOptions,
     EnvironmentName,
     JsonFlag,
+    ModelOptions,
     PolicyName,
     refuse_existing,
 )
@@ -45,7 +45,7 @@ def eval_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    answer_options: ModelOptions = ANSWER_DEFAULTS,
     task_options: TaskOptions = DEFAULT_TASK_OPTIONS,
     worker_options: WorkerOptions = DEFAULT_WORKER_OPTIONS,
     report_options: ReportOptions = DEFAULT_REPORT_OPTIONS,

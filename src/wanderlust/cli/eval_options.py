@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust._lazy import needs_extra
-from wanderlust.cli.options import AnswerOptions, PositiveInt, PriceOptions
+from wanderlust.cli.options import ModelOptions, PositiveInt, PriceOptions
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.aggregation import EstimateAccumulator, SelfConsistency
@@ -215,14 +215,14 @@ class AggregationOptions:
         return asdict(self)
 
     def arguments(
-        self, resolved: ResolvedEnvironment, player: ResolvedPolicy, answer_options: AnswerOptions, *, policy: str
+        self, resolved: ResolvedEnvironment, player: ResolvedPolicy, answer_options: ModelOptions, *, policy: str
     ) -> dict[str, Any]:
         """As `evaluate` takes them; `policy` is the player's name."""
         aggregation = self.self_consistency(resolved, player, answer_options, policy=policy)
         return {"aggregation": aggregation, "traits": self.traits}
 
     def self_consistency(
-        self, resolved: ResolvedEnvironment, player: ResolvedPolicy, answer_options: AnswerOptions, *, policy: str
+        self, resolved: ResolvedEnvironment, player: ResolvedPolicy, answer_options: ModelOptions, *, policy: str
     ) -> SelfConsistency | None:
         """The estimator, or None without `--aggregate`; `policy` is the player's name.
 

@@ -16,7 +16,7 @@ from cyclopts.validators import Number
 from wanderlust.cli.commands import nested
 from wanderlust.cli.judge_gap import DEFAULT_JUDGE_SETTINGS, JudgeSettings, gap_command
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, JsonFlag, PolicyName
+from wanderlust.cli.options import ANSWER_DEFAULTS, JsonFlag, ModelOptions, PolicyName
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, calibrate
@@ -60,7 +60,7 @@ def calibrate_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    answer_options: ModelOptions = ANSWER_DEFAULTS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
     threshold: Annotated[float, MinScore] = DEFAULT_THRESHOLD,
     json: JsonFlag = False,

@@ -15,9 +15,9 @@ from wanderlust import GroupJudge, Judge, Task, Trajectory, rollouts
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import (
     ANSWER_DEFAULTS,
-    AnswerOptions,
     EnvironmentName,
     JsonFlag,
+    ModelOptions,
     PolicyName,
     PositiveInt,
 )
@@ -164,7 +164,7 @@ def gap_command(
     *,
     policy: PolicyName,
     judge: PolicyName,
-    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    answer_options: ModelOptions = ANSWER_DEFAULTS,
     gap_options: JudgeGapOptions = DEFAULT_GAP_OPTIONS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
     json: JsonFlag = False,

@@ -52,7 +52,7 @@ def refuse_existing(out: Path | None) -> None:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerOptions:
+class ModelOptions:
     """Sampling options."""
 
     model: str | None = None
@@ -108,7 +108,7 @@ class AnswerOptions:
         )
 
 
-ANSWER_DEFAULTS = AnswerOptions()
+ANSWER_DEFAULTS = ModelOptions()
 
 
 @Parameter(name="*")

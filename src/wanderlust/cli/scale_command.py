@@ -15,9 +15,9 @@ from wanderlust.cli.judge_gap import DEFAULT_JUDGE_SETTINGS, JudgeSettings
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import (
     ANSWER_DEFAULTS,
-    AnswerOptions,
     EnvironmentName,
     JsonFlag,
+    ModelOptions,
     PolicyName,
     PositiveInt,
     PriceOptions,
@@ -95,7 +95,7 @@ def scale_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    answer_options: ModelOptions = ANSWER_DEFAULTS,
     scale_options: ScaleOptions = DEFAULT_SCALE_OPTIONS,
     judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
     json: JsonFlag = False,

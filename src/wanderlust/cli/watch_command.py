@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from wanderlust.agent import release_conversation
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, EnvironmentName, PolicyName
+from wanderlust.cli.options import ANSWER_DEFAULTS, EnvironmentName, ModelOptions, PolicyName
 from wanderlust.cli.play_command import print_episode_end, task_at_position
 from wanderlust.environment import Environment
 from wanderlust.errors import printable
@@ -24,7 +24,7 @@ def watch_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    answer_options: ModelOptions = ANSWER_DEFAULTS,
     seats: str = "",
     split: str = "eval",
     task_index: int = 0,

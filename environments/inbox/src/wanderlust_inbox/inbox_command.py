@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, JsonFlag, MorePaths, PositiveInt
+from wanderlust.cli.options import ANSWER_DEFAULTS, JsonFlag, ModelOptions, MorePaths, PositiveInt
 from wanderlust.cli.output import print_note, show_result
 from wanderlust.policies.resolve import open_policies, resolve_judge_policy
 from wanderlust.runner.terminal import Table
@@ -96,7 +96,7 @@ def questions_command(
     *,
     out: OutFile,
     options: QuestionOptions = DEFAULT_QUESTION_OPTIONS,
-    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    answer_options: ModelOptions = ANSWER_DEFAULTS,
     json: JsonFlag = False,
 ) -> int:
     """Write questions that can be verified.
@@ -129,7 +129,7 @@ def questions_command(
 
 
 async def _write(
-    mails: InboxFile, out: Path, options: QuestionOptions, *, answer_options: AnswerOptions, chosen: WritingOptions
+    mails: InboxFile, out: Path, options: QuestionOptions, *, answer_options: ModelOptions, chosen: WritingOptions
 ) -> WritingReport:
     if options.policy is None:
         return await write_inbox_questions(mails, out, TemplateWriter(mails), options=chosen, progress=print_note)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import ANSWER_DEFAULTS, AnswerOptions, JsonFlag, MorePaths, PositiveInt
+from wanderlust.cli.options import ANSWER_DEFAULTS, JsonFlag, ModelOptions, MorePaths, PositiveInt
 from wanderlust.cli.output import print_note, show_result
 from wanderlust.errors import UsageError
 from wanderlust.policies.resolve import resolve_judge_policy
@@ -57,7 +57,7 @@ def mine_command(
     *packages: MorePaths,
     out: Path,
     options: MineOptions = DEFAULT_MINE_OPTIONS,
-    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    answer_options: ModelOptions = ANSWER_DEFAULTS,
     json: JsonFlag = False,
 ) -> int:
     """Make tasks of packages: one fault at a time.

@@ -12,9 +12,9 @@ from wanderlust._lazy import needs_extra
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import (
     ANSWER_DEFAULTS,
-    AnswerOptions,
     EnvironmentName,
     JsonFlag,
+    ModelOptions,
     PolicyName,
     PositiveInt,
 )
@@ -62,7 +62,7 @@ def optimize_command(
     /,
     *,
     policy: PolicyName,
-    answer_options: AnswerOptions = ANSWER_DEFAULTS,
+    answer_options: ModelOptions = ANSWER_DEFAULTS,
     search_options: SearchOptions = DEFAULT_SEARCH_OPTIONS,
     out: Path | None = None,
     concurrency: PositiveInt = 64,
