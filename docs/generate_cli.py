@@ -34,7 +34,7 @@ sheep = "my_package.command:SHEEP"
 ```
 
 ```python
-from wanderlust.cli.commands import Command
+from wanderlust.cli import Command
 
 SHEEP = Command(target="my_package.sheep:count", help="Count the sheep.")
 ```

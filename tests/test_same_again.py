@@ -84,6 +84,7 @@ PLAYERS = {
     "brief-life": draws(["id #1", "wait 300", "chat #2 hello", "newest", "buy", "It is done."]),
     "brief-proofs": draws(["CBbcBAab1MM", "1", "AB", "HGghGFfg1MM", "no"]),
     "brief-wordle": draws(SECRET_WORDS[::50]),
+    "budget": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
     "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
     "clock": using("convert_time", converting),
     "connections": Scripted(grouping),

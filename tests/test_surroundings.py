@@ -26,6 +26,8 @@ import test_verl
 
 import test_data_ablation as colours
 from project_files import module_name, python_files
+from test_hub import make_key
+from test_reasoner import CONFIG
 from test_worlds_oracle import judged_by
 from toys import TOKENIZER, Again, Twice
 from wanderlust import (
@@ -76,6 +78,11 @@ from wanderlust.serving import play_episode, serve_http, serve_stdio, trl_enviro
 from wanderlust.testing import check_environment, replay_rollout
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.types import Rollout
+from wanderlust_hub import create_hub, publish
+from wanderlust_inbox import InboxFile, TemplateWriter, import_mail, write_inbox_questions
+from wanderlust_life import EXAMPLE_STORY, run_world_benchmark, write_stories
+from wanderlust_reasoning import train_reasoner
+from worlds import wander
 
 ROOT = Path(__file__).parent.parent
 Result = Any
@@ -288,6 +295,53 @@ async def _(out: Path, progress: Logger | bool) -> Result:
     return (await judged_by('{"same": true}')).record()
 
 
+@case(publish)
+def _(out: Path, progress: Logger | bool) -> Result:
+    assert wander("new", "sums", cwd=out).returncode == 0
+    create_hub(out / "hub", key=make_key(out / "key"))
+    entry = publish(out / "sums", hub=out / "hub", key=out / "key")
+    return entry.name, entry.version
+
+
+@case(write_stories)
+def _(out: Path, progress: Logger | bool) -> Result:
+    writer = Scripted(lambda *_: EXAMPLE_STORY)
+    written = write_stories(writer, out=out / "drafts", count=1, solvers=("nothing",), progress=progress)
+    return [one.state for one in written.drafts]
+
+
+@case(run_world_benchmark)
+def _(out: Path, progress: Logger | bool) -> Result:
+    result = run_world_benchmark("life,families=invite", "oracle", out=out / "out", samples=1, progress=progress)
+    return result.report.rewards
+
+
+@case(write_inbox_questions)
+async def _(out: Path, progress: Logger | bool) -> Result:
+    lines = (
+        "From a@club.example Mon Mar  2 09:00:00 2026",
+        "From: Ines Roth <ines@club.example>",
+        "To: Rita Vale <rita@home.example>",
+        "Subject: Dinner",
+        "Date: 3 Mar 2026 09:00:00 +0000",
+        "Message-ID: <1@club.example>",
+        "",
+        "Dear all, the dinner is on 14 May at 19:30.",
+        "",
+    )
+    (out / "mail.mbox").write_text("\n".join(lines), encoding="utf-8")
+    import_mail([out / "mail.mbox"], out / "mail.inbox")
+    with InboxFile(out / "mail.inbox") as inbox:
+        await write_inbox_questions(inbox, out / "questions.jsonl", TemplateWriter(inbox))
+    return (out / "questions.jsonl").read_text(encoding="utf-8")
+
+
+@case(train_reasoner)
+def _(out: Path, progress: Logger | bool) -> Result:
+    report = train_reasoner(CONFIG, out=out / "out", workers=1, progress=progress)
+    return repr(report.held_out)
+
+
 # Surroundings
 
 
@@ -384,7 +438,16 @@ def needs_case(function: Callable[..., Any]) -> bool:
     return is_async(function) or f"{function.__module__}.{function.__name__}" in loop_starters()
 
 
-LONG = {"train", "distil", "ablate_data", "compare_teachers", "optimize_prompt", "build_data"}
+LONG = {
+    "ablate_data",
+    "build_data",
+    "compare_teachers",
+    "distil",
+    "optimize_prompt",
+    "run_world_benchmark",
+    "train",
+    "train_reasoner",
+}
 """Those that take long: called in a script and in a notebook; all leave a running loop in the same way."""
 SHOWING = [name for name in CASES if "progress" in inspect.signature(public_functions()[name]).parameters]
 """Those that show progress."""

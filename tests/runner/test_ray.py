@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import tempfile
 from collections import defaultdict
 from contextlib import asynccontextmanager, suppress
 from itertools import count
@@ -50,14 +51,18 @@ def test_a_cluster_that_is_not_there_is_said_at_once(address, reason):
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes: the head has room for one worker, the other one for four."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SOON, **NODE}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    made.add_node(num_cpus=4, **NODE)
-    ray.init(address=made.address, log_to_driver=False)
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    place = Path(tempfile.gettempdir(), f"ray-{os.getuid()}")  # Ray's own is that of who used it first on a machine
+    place.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TMPDIR", str(place))
+        made = Cluster(initialize_head=True, head_node_args=head)
+        made.add_node(num_cpus=4, **NODE)
+        ray.init(address=made.address, log_to_driver=False)
+        yield made
+        ray.shutdown()
+        made.shutdown()
 
 
 @pytest.fixture(scope="module")

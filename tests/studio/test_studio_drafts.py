@@ -14,7 +14,7 @@ from studios import Client, served
 from wanderlust import Scripted
 from wanderlust.studio.application import PAGE_FOLDER
 from wanderlust_life.drafts import reviewed_drafts
-from wanderlust_life.story_drafts import EXAMPLE, write_stories
+from wanderlust_life.story_drafts import EXAMPLE_STORY, write_stories
 
 needs_page = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
 pytestmark = pytest.mark.xdist_group("browser")
@@ -25,7 +25,7 @@ HOSTILE = "<img src=x onerror=document.title='taken'> \u202e"
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs beside a folder of drafts: one that is ready, one that failed."""
     folder = tmp_path_factory.mktemp("runs")
-    story = json.dumps({**json.loads(EXAMPLE), "asks": HOSTILE})
+    story = json.dumps({**json.loads(EXAMPLE_STORY), "asks": HOSTILE})
     answers = iter([story, "no", "no", "no"])
     write_stories(Scripted(lambda messages, rng: next(answers)), out=folder / "drafts", count=2, progress=False)
     return folder

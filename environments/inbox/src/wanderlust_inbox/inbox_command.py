@@ -71,7 +71,7 @@ def import_command(mail: MailPath, /, *more: MorePaths, out: OutFile, owner: str
         Address of the mailbox's owner. Default: the one that most mails were sent to or from.
     """
     with stoppable(lambda: f"stopped; {out} is as it was"):
-        report = import_mail((mail, *more), out, owner=owner, progress=print_note)
+        report = import_mail((mail, *more), out, owner=owner, say=print_note)
     table = Table("", "mails", "reason", "first")
     for what, counts in (("mended", report.mended), ("left out", report.left_out)):
         for reason, count in counts.items():
@@ -132,7 +132,7 @@ async def _write(
     mails: InboxFile, out: Path, options: QuestionOptions, *, answer_options: ModelOptions, chosen: WritingOptions
 ) -> WritingReport:
     if options.policy is None:
-        return await write_inbox_questions(mails, out, TemplateWriter(mails), options=chosen, progress=print_note)
+        return await write_inbox_questions(mails, out, TemplateWriter(mails), options=chosen, say=print_note)
     greedy = answer_options.temperature is None
     resolved = resolve_judge_policy(options.policy, answer_options.policy_options(greedy=greedy))
     if resolved.kind == "endpoint":
@@ -140,4 +140,4 @@ async def _write(
     async with open_policies([resolved.policy]):
         name = answer_options.model or resolved.label  # the same model behind another address goes on
         writer = PolicyWriter(resolved.policy, mails, name=name, schema=options.schema)
-        return await write_inbox_questions(mails, out, writer, options=chosen, progress=print_note)
+        return await write_inbox_questions(mails, out, writer, options=chosen, say=print_note)

@@ -107,7 +107,7 @@ async def write_inbox_questions(
     writer: QuestionWriter,
     *,
     options: WritingOptions | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> WritingReport:
     """Write a file of verified questions, and beside it a journal by which the same call goes on after a stop.
 
@@ -134,7 +134,7 @@ async def write_inbox_questions(
         if failures and (len(failures) == len(results) or any(isinstance(one, PolicyRefused) for one in failures)):
             write_questions(out, _chosen(done, order, chosen))
             raise failures[0]
-        progress(f"{len(done):,} of {len(batches):,} batches: {len(_chosen(done, order, chosen)):,} questions")
+        say(f"{len(done):,} of {len(batches):,} batches: {len(_chosen(done, order, chosen)):,} questions")
     kept = _chosen(done, order, chosen)
     write_questions(out, kept)
     return _report(out, kept, done, batches=len(batches))

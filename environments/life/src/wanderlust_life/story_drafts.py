@@ -21,6 +21,7 @@ from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.runner.terminal import Table
 from wanderlust.store.whole_files import write_whole
@@ -102,6 +103,7 @@ class WrittenStories:
         return {"folder": str(self.folder), "counts": dict(self.counts), "drafts": msgspec.to_builtins(self.drafts)}
 
 
+@suspended_loop()
 def write_stories(
     policy: str | Policy,
     *,

@@ -19,6 +19,7 @@ import msgspec
 from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
 from wanderlust.policies.answer_cache import AnswerCache, CachedPolicy
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.terminal import Table
 from wanderlust.store.whole_files import write_whole
 from wanderlust.types import Policy, system, user
@@ -94,6 +95,7 @@ class _Target:
     story: Story | None = None
 
 
+@suspended_loop()
 def reword_texts(
     targets: Sequence[str],
     policy: str | Policy,

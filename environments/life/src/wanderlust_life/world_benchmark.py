@@ -22,6 +22,7 @@ from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import Report, render_text
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run import load_run
@@ -184,6 +185,7 @@ def _amount(env: AssistantLife, rollout: Rollout) -> tuple[int, int]:
     return read, written
 
 
+@suspended_loop()
 def run_world_benchmark(
     env: str,
     policy: str | Policy,

@@ -24,6 +24,7 @@ from wanderlust.errors import WanderlustError
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.statistics import Estimate, estimate, paired_difference
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run import load_run
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, FRESH_POLICY, begin_with_settings
@@ -67,6 +68,7 @@ from wanderlust_reasoning.reasoner_sets import (
 SETTINGS_FILE, SETS_FILE = "reasoner.json", "sets.json"
 
 
+@suspended_loop()
 def train_reasoner(
     config: ReasonerConfig | None = None,
     *,
