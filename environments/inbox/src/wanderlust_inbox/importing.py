@@ -67,7 +67,7 @@ class ImportReport:
 
 
 def import_mail(
-    paths: Iterable[Path | str], out: Path | str, *, owner: str = "", progress: Callable[[str], None] = lambda _: None
+    paths: Iterable[Path | str], out: Path | str, *, owner: str = "", say: Callable[[str], None] = lambda _: None
 ) -> ImportReport:
     """Import mail into one inbox file, which only its user may read; an older inbox at `out` is replaced.
 
@@ -91,7 +91,7 @@ def import_mail(
         target.parent.mkdir(parents=True, exist_ok=True)
         with _private(report_path) as report, closing(_scratch(target)) as db:
             found = _Found(report=report, own=frozenset({str(report_path), str(target)}))
-            found.read(places, db, progress)
+            found.read(places, db, say)
             return found.written(db, target, owner=owner.lower(), report_path=report_path)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"cannot write the inbox {target}: {one_line(str(error))}") from error
@@ -144,7 +144,7 @@ class _Found:
     _keys: set[bytes] = field(default_factory=set)
     _ids: set[str] = field(default_factory=set)
 
-    def read(self, paths: Iterable[Path], db: sqlite3.Connection, progress: Callable[[str], None]) -> None:
+    def read(self, paths: Iterable[Path], db: sqlite3.Connection, say: Callable[[str], None]) -> None:
         """Read all mails into the scratch file."""
         for raw in raw_messages(paths):
             if raw.place in self.own or raw.place.endswith((".part", PARTIAL)):
@@ -158,7 +158,7 @@ class _Found:
             except MessageUnreadable as error:
                 self._leave(raw.place, f"cannot be read as a mail: {one_line(str(error), 80)}")
             if self.found % PROGRESS_EVERY == 0:
-                progress(f"{self.found:,} messages read")
+                say(f"{self.found:,} messages read")
 
     def _take(self, mail: ParsedMessage, db: sqlite3.Connection) -> None:
         people = (mail.sender, *mail.recipients, *mail.cc)
