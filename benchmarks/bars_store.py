@@ -12,6 +12,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -95,7 +96,7 @@ def write(store: RunStore, start: int, end: int) -> Spent:
 
 def multiply(path: Path, copies: int, *, of: int = WRITTEN) -> None:
     """The `of` rows that are there, `copies` times over, under new places and with other rewards."""
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("pragma cache_size = -200000")
         names = [row[1] for row in db.execute("pragma table_info(rollouts)")]
         new = {"id": f"id + ? * {of}", "grp": f"grp + ? * {of}", "reward": "abs(random() % 1000000) / 1e6"}

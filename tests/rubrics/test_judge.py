@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from hypothesis import given
@@ -194,7 +194,7 @@ def test_verdicts_outlive_the_process_on_disk(tmp_path):
     assert second.asked == []
     assert judged(Rubric(Judge(second, cache=again, model="another"))).metrics["judge/cached"] == 0.0
     again.close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         rows = db.execute("select model, answer, usage from verdicts order by model").fetchall()
     db.close()
     usage = '{"prompt_tokens":100,"completion_tokens":10}'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,7 @@ SIGNS: dict[str, Callable[[Any, Any], bool]] = {
 def found(text: str) -> list[int]:
     """The places of the rows that SQLite finds."""
     where = parse_row_filter(text)
-    with sqlite3.connect(":memory:") as db:
+    with closing(sqlite3.connect(":memory:")) as db, db:
         db.execute(
             "create table rollouts (id integer, task text, stop text, reward real, turns integer, grp int, env text)"
         )

@@ -150,7 +150,7 @@ def test_a_failed_commit_leaves_no_names(tmp_path: Path) -> None:
 
 def test_a_store_of_before_has_its_values_once_it_is_written_again(tmp_path: Path) -> None:
     path = filled(tmp_path / "run")
-    with sqlite3.connect(path / "rollouts.db") as db:
+    with closing(sqlite3.connect(path / "rollouts.db")) as db, db:
         db.executescript("drop table scores; drop table score_names")
     db.close()
     with pytest.raises(FilterError, match=r"no field 'parts\.format'"):

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -306,7 +307,7 @@ def broken(root: Path, run: Path) -> dict[str, str]:
 
     copy("empty").write_bytes(b"")
     copy("foreign").write_text("this is a letter, not a store\n" * 100)
-    with sqlite3.connect(copy("newer")) as newer:
+    with closing(sqlite3.connect(copy("newer"))) as newer, newer:
         newer.execute("update meta set value = '99' where key = 'version'")
     newer.close()
     (cut := copy("truncated")).write_bytes(cut.read_bytes()[:5000])
@@ -314,7 +315,7 @@ def broken(root: Path, run: Path) -> dict[str, str]:
     (copy("config").parent / "run.json").write_text("{")
     other = copy("other")
     other.unlink()
-    with sqlite3.connect(other) as db:
+    with closing(sqlite3.connect(other)) as db, db:
         db.execute("create table meta (key text, value text)")
     db.close()
     return {

@@ -11,7 +11,7 @@ import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -159,7 +159,7 @@ def test_an_export_says_what_the_server_says(run: Path, page: Path, tmp_path: Pa
 
 def test_an_export_leaves_out_what_is_damaged_and_says_so(run: Path, page: Path, tmp_path: Path) -> None:
     store = Path(shutil.copytree(run / "runs", tmp_path / "runs")) / "learnt" / STORE_FILE
-    with sqlite3.connect(store) as db:
+    with closing(sqlite3.connect(store)) as db, db:
         db.execute("update rollouts set payload = x'00' where id = 3")
     db.close()
     (tmp_path / "runs/empty").mkdir()

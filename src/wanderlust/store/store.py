@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
@@ -172,13 +172,10 @@ class RunStore(RunReader):
             if os.path.lexists(path):
                 raise StoreError(f"{path}: exists already and is not overwritten")
             # After a kill there is either no file at `path` or a valid one.
-            with store_errors(path), replacing(path) as draft:
-                db = sqlite3.connect(draft)
+            with store_errors(path), replacing(path) as draft, closing(sqlite3.connect(draft)) as db, db:
                 db.executescript(_SCHEMA)
-                with db:
-                    facts = {"format": STORE_FORMAT, "version": STORE_VERSION}
-                    db.executemany("insert into meta values (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
-                db.close()
+                facts = {"format": STORE_FORMAT, "version": STORE_VERSION}
+                db.executemany("insert into meta values (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
             return cls(path, lock)
 
     @classmethod

@@ -157,6 +157,10 @@ class InboxFile:
                 self._db.close()
             self._db = None
 
+    def __del__(self) -> None:
+        if hasattr(self, "_db"):
+            self.close()
+
     def search(
         self,
         keywords: Sequence[str] = (),

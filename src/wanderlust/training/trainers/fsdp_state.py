@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 5 * 10**9
 PARTS_FOLDER = "sharded"
 """Folder in which PyTorch's writer of safetensors keeps the parts."""
 METADATA = ".metadata"
-_PLAIN = {"collections", "pathlib", "torch", "torch._utils", "torch.serialization"}
+_PLAIN = {"collections", "pathlib", "pathlib._local", "torch", "torch._utils", "torch.serialization"}
 _OURS = "torch.distributed.checkpoint."
 
 
