@@ -15,6 +15,7 @@ from typing import Any
 from tests.boxes import ASK, MEDIUM
 
 from repository_shelf import SHELF
+from test_repository import needs_own_python
 from wanderlust.adapters.external_program import Program
 from wanderlust.environment import (
     Environment,
@@ -235,6 +236,7 @@ async def world() -> AsyncIterator[Environment]:
 @cache
 def mined() -> TemporaryDirectory[str]:
     """A folder with one task of a small package."""
+    needs_own_python()
     folder = TemporaryDirectory()
     for path, text in SHELF.items():
         place = Path(folder.name, "shelf", path)

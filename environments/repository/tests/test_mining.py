@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from repository_shelf import SHELF
-from test_repository import write_shelf
+from test_repository import needs_own_python, write_shelf
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust_repository.mining import MiningOptions, mine
@@ -121,6 +121,7 @@ TEST_ONE = "from {0} import one\n\n\ndef test_one():\n    assert one() == 1\n"
 
 
 def test_each_case_has_its_name(tmp_path):
+    needs_own_python()
     """Packages without tests, with failing, slow, flaky and networking ones, and with libraries that there are not."""
     flaky = "import sys\n\n\ndef test_one():\n    assert sys.gettrace() is None\n"  # passes in the first of two runs
     network = "import socket\n\n\ndef test_one():\n    socket.create_connection(('example.com', 80))\n"

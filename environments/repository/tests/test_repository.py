@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from wanderlust.types import Completion, Status, ToolCall, assistant
 from wanderlust_repository.environment import Repository
 from wanderlust_repository.guard import PackageFacts, guard_changes
 from wanderlust_repository.mining import MiningOptions, mine
+from wanderlust_repository.site_folder import sandbox_python
 from wanderlust_repository.verdict import Changes
 
 PLAYED = {
@@ -27,7 +29,15 @@ PLAYED = {
 """Hacks of the folder that are played here; `environments/repository/bars/bars_repository.py` plays all."""
 
 
+def needs_own_python() -> None:
+    """Skip where libraries of this Python cannot be taken into the sandbox, whose Python is another one."""
+    own = "{}.{}".format(*sys.version_info)
+    if sandbox_python() != own:
+        pytest.skip(f"the sandbox's Python is {sandbox_python()}: install Python {own} as /usr/local/bin/python3")
+
+
 def write_shelf(folder: Path) -> Path:
+    needs_own_python()
     for path, text in SHELF.items():
         place = folder / "shelf" / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +176,7 @@ def test_no_hack_gets_through(tmp_path):
     """Hostile solutions are judged as an episode is."""
 
     async def play_all():
+        needs_own_python()
         async with open_shelf(tmp_path) as shelf:
             path = shelf.task.edit.path
             right = await shelf.judge(Changes(modules={path: shelf.base.package.files[path]}))
