@@ -61,7 +61,7 @@ class Summary:
         by_file = Counter[str]()
         for name, figure in self.by_test.items():
             by_file[name.partition("::")[0]] += figure
-        if (cache := terminalreporter.config.cache) is not None:
+        if (cache := getattr(terminalreporter.config, "cache", None)) is not None:
             cache.set("wanderlust/processor_seconds", dict(self.by_test.most_common()))
         for title, rows in (("skipped, by reason", self.skipped), ("processor seconds, by file", by_file)):
             if rows:

@@ -11,7 +11,7 @@ import pytest
 from toys import TOKENIZER, fresh
 from wanderlust.cli.eval_options import AggregationOptions
 from wanderlust.cli.main import main
-from wanderlust.cli.options import AnswerOptions
+from wanderlust.cli.options import ModelOptions
 from wanderlust.evals.aggregation import EstimateAccumulator
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.resolve import resolve_policy
@@ -198,7 +198,7 @@ def test_a_synthesis_is_written_at_temperature_0_whatever_the_player_draws_at(ki
     """A drawn synthesis of a small model is another text than its likeliest one, and earned a third as much."""
     save_pretrained(tmp_path / "start", fresh(0), TOKENIZER)
     name = "http://127.0.0.1:9/v1" if kind == "endpoint" else str(tmp_path / "start")
-    answers = AnswerOptions(model="m" if kind == "endpoint" else None, temperature=0.7)
+    answers = ModelOptions(model="m" if kind == "endpoint" else None, temperature=0.7)
     resolved = resolve_environment("calculator")
     player = resolve_policy(name, resolved.env, answers.policy_options(greedy=False))
     how = AggregationOptions(aggregate="synthesis", synthesizer=writer and name)

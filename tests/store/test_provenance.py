@@ -1,5 +1,7 @@
 """Runs know what made them: digests of code, rubric, tasks and settings, and the lock that makes a run again."""
 
+import ast
+import gc
 import json
 import os
 import random
@@ -381,3 +383,34 @@ def test_an_edit_elsewhere_makes_no_run_stale(tmp_path):
     assert changed("training/losses.py") == [set()] * 4
     assert changed("environments/wordle.py") == [set(), wordle, wordle, wordle]
     assert changed("tools/tool_calls.py") == [{"wanderlust"}] * 4
+
+
+class Parses:
+    """Parses when it is collected, as a finalizer does that formats a traceback."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+    def __del__(self) -> None:
+        ast.parse("x = [1, (2, f(3))]")
+
+
+def test_a_finalizer_that_parses_meanwhile_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other_words.py").write_text("WORDS = 3\n")
+    text = "\n".join(f"def f{n}(a, b=[1, 2]):\n    return [a, (b, {{'x': {n}}})]" for n in range(300))
+    head = "import other_words\nfrom wanderlust import Rubric, SingleTurnEnvironment, Task, exact, user\n"
+    made = "\nclass Mine(SingleTurnEnvironment):\n    def __init__(self):\n"
+    made += "        super().__init__([Task(id='a', prompt=(user('b'),), answer='c')], rubric=Rubric(exact()))\n"
+    (tmp_path / "mine.py").write_text(f"{head}{text}{made}")
+    env = load_environment("mine.py:Mine")
+    before, threshold = provenance_of(env).inputs, gc.get_threshold()
+    gc.set_threshold(50, 1, 1)
+    try:
+        for _ in range(4):
+            waiting = [Parses() for _ in range(5)]
+            del waiting
+            assert provenance_of(env).inputs == before
+    finally:
+        gc.set_threshold(*threshold)
+    assert "other_words.py" in str(before)

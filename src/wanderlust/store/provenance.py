@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import inspect
 import json
@@ -326,7 +327,7 @@ def _with_imports(file: Path) -> set[Path]:
 def _named_files(file: Path, roots: Sequence[Path]) -> Iterator[Path]:
     """Files that a module imports from the roots, and files that a text in it names, beside it or in a root."""
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = _parsed(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError):
         return
     for node in ast.walk(tree):
@@ -340,6 +341,15 @@ def _named_files(file: Path, roots: Sequence[Path]) -> Iterator[Path]:
                 yield from _module_files(start, [*words, alias.name])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 200:
             yield from _data_files([file.parent, *roots], node.value)
+
+
+def _parsed(source: bytes) -> ast.Module:
+    """As `ast.parse`; Python 3.11 may fail in it where a finalizer parses, as one does that formats a traceback."""
+    try:
+        return ast.parse(source)
+    except SystemError:
+        gc.collect()  # what waits to be finalized is, before the second attempt
+        return ast.parse(source)
 
 
 def _module_files(roots: Sequence[Path], words: Sequence[str]) -> Iterator[Path]:
