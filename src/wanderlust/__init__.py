@@ -1,9 +1,9 @@
 """Wanderlust: reinforcement-learning environments of language-model agents.
 
 Write an environment once, evaluate any model in it, look at every rollout, and train a model on it. Everything public
-is importable from here or from `wanderlust.worlds`, `.algorithms`, `.testing`, `.errors` and `.serving`; all other
-modules are private and may change in any release. Names are imported when they are first used, so that this import
-takes milliseconds and only training and local models need PyTorch.
+is importable from here or from `wanderlust.algorithms`, `.cli`, `.data`, `.errors`, `.rubrics`, `.serving`, `.testing`
+and `.worlds`; all other modules are private and may change in any release. Names are imported when they are first
+used, so that this import takes milliseconds and only training and local models need PyTorch.
 """
 
 from __future__ import annotations

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -63,7 +61,7 @@ def moved_module(name: str) -> str:
 @cache
 def _moves() -> Mapping[str, str]:
     """Old names of modules, or of packages with all modules below them, and the names that they have now."""
-    resources = import_module("importlib.resources")  # slow to import, and only an old name needs it
+    resources, json = import_module("importlib.resources"), import_module("json")  # slow, and only an old name needs it
     moves: Mapping[str, str] = json.loads((resources.files("wanderlust") / "moved.json").read_text("utf-8"))
     return moves
 
@@ -86,6 +84,7 @@ def _load_file(file: Path) -> ModuleType:
         spec = None
     if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file:
         return import_module(file.stem)
+    sha256 = import_module("hashlib").sha256  # slow to import, and only a file needs it
     module_name = f"{file.stem.replace('.', '_')}_{sha256(str(file).encode()).hexdigest()[:12]}"
     if module_name in sys.modules:
         return sys.modules[module_name]
