@@ -37,26 +37,28 @@ help:
 demo: $(READY)
 	$(BIN)/wander demo
 
+# How the code is written is held by `make check`, and not again by the tests.
+HELD = tests/test_limits.py tests/test_machine_assertions.py
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
 test proof test-all: export OMP_NUM_THREADS ?= 1
 # Tests read and write UTF-8 on a machine of any locale.
 test proof test-all: export PYTHONUTF8 ?= 1
 test: $(DEVELOP) sandbox page browser
-	$(BIN)/python -m pytest $(SHARED) $(wildcard $(addsuffix /$(PACKAGE)/tests,$(if $(PACKAGE),packages environments)))
+	$(BIN)/python -m pytest $(SHARED) $(HELD:%=--ignore %) $(wildcard $(addsuffix /$(PACKAGE)/tests,$(if $(PACKAGE),packages environments)))
 
 proof: $(DEVELOP) sandbox page browser
 	$(BIN)/python tests/proof.py
 	$(BIN)/python -m benchmarks --slow
 
 test-all: $(DEVELOP) sandbox page browser
-	$(BIN)/python -m pytest $(SHARED) -m ""
+	$(BIN)/python -m pytest $(SHARED) $(HELD:%=--ignore %) -m ""
 
 check: $(DEVELOP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/test_limits.py tests/test_machine_assertions.py
+	$(BIN)/python -m pytest $(HELD)
 	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(WEB_READY) && cd web && npm run --silent check; \
 		else echo "npm is missing: web/ was not checked" >&2; fi
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 import sys
@@ -73,6 +74,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if mark is not None and (len(mark.args) != 1 or mark.args[0] not in PROOF_GROUPS):
             raise pytest.UsageError(f"{item.nodeid}: mark it proof(GROUP), where GROUP is one of {[*PROOF_GROUPS]}")
     items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: garbage is looked for elsewhere."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,10 +9,10 @@ from wanderlust.training.train import train
 
 TINY = DEMO.replace(
     seed=3,
-    fresh_width=64,
+    fresh_width=32,
     group_size=4,
     sft_episodes=40,
-    sft_steps=60,
+    sft_steps=20,
     sft_lr=5e-3,
     steps=8,
     tasks_per_step=6,

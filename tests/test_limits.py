@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -87,12 +88,17 @@ def parse(path: Path, root: Path = ROOT) -> Module:
     return Module(path=path.relative_to(root).as_posix(), text=text, tree=ast.parse(text, filename=str(path)))
 
 
+@cache
 def modules(*parts: str) -> list[Module]:
     return [parse(path) for part in parts for path in python_files(part)]
 
 
-SOURCE = modules("src")
-EVERYTHING = SOURCE + modules("tests", "bars", "benchmarks", "examples")
+def source() -> list[Module]:
+    return modules("src")
+
+
+def everything() -> list[Module]:
+    return source() + modules("tests", "bars", "benchmarks", "examples")
 
 
 def hold(faults: Iterable[str]) -> None:
@@ -204,7 +210,7 @@ RULES = [too_long, too_many_parameters, local_imports, broad_excepts]
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_whole_project_holds(rule):
-    hold(fault for module in EVERYTHING for fault in rule(module))
+    hold(fault for module in everything() for fault in rule(module))
 
 
 def test_the_page_is_in_short_files():
@@ -221,13 +227,13 @@ def test_nothing_large_is_kept():
 
 
 def test_core_needs_only_the_standard_library():
-    core = [module for module in SOURCE if module.path in CORE]
+    core = [module for module in source() if module.path in CORE]
     hold(fault for module in core for fault in not_standard(module))
     assert len(core) == len(CORE), "core was not found: has it moved?"
 
 
 def test_most_functions_are_short():
-    functions = [(m, node) for m in SOURCE for node in ast.walk(m.tree) if isinstance(node, FUNCTIONS)]
+    functions = [(m, node) for m in source() for node in ast.walk(m.tree) if isinstance(node, FUNCTIONS)]
     long = [m.over(node, "lines", lines(node), SHORT_LINES) for m, node in functions if lines(node) > SHORT_LINES]
     share = 1 - len(long) / len(functions)
     assert share >= SHORT_SHARE, f"only {share:.1%} have at most {SHORT_LINES} lines:\n" + "\n".join(long)
@@ -236,14 +242,14 @@ def test_most_functions_are_short():
 @pytest.fixture(scope="module")
 def imports() -> dict[str, set[str]]:
     """The modules that each module of ours imports, late and for types alone included."""
-    packages = {module_name(ROOT / module.path).partition(".")[0] for module in SOURCE}
+    packages = {module_name(ROOT / module.path).partition(".")[0] for module in source()}
     graph = grimp.build_graph(*packages, cache_dir=None)
     return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
 
 
 def test_the_import_guard_sees_every_file(imports):
     """A folder without `__init__.py` is a hole in the layers of `pyproject.toml`."""
-    hold({module_name(ROOT / module.path) for module in SOURCE} - imports.keys())
+    hold({module_name(ROOT / module.path) for module in source()} - imports.keys())
 
 
 def test_no_imports_form_a_circle(imports):
@@ -256,25 +262,25 @@ def test_a_circle_of_imports_is_found():
 
 
 def test_every_package_says_what_it_has():
-    packages = [module for module in SOURCE if module.path.endswith("/__init__.py")]
+    packages = [module for module in source() if module.path.endswith("/__init__.py")]
     docs = {module.path: ast.get_docstring(module.tree) or "" for module in packages}
     hold(f"{path}: {text!r} is no sentence" for path, text in docs.items() if len(text.split()) < 5 or "." not in text)
 
 
 def test_files_that_are_named_exist():
     """In docstrings and comments: `name.py`, with or without its folders; a `file.py` is the user's."""
-    paths = [f"/{module.path}" for module in EVERYTHING] + ["/conftest.py"]
-    for module in SOURCE:
+    paths = [f"/{module.path}" for module in everything()] + ["/conftest.py"]
+    for module in source():
         named = {name for name in re.findall(r"`([\w/]+\.py)[`:]", module.text) if not name.endswith("file.py")}
         hold(f"{module.path}: there is no {name}" for name in named if not any(p.endswith(f"/{name}") for p in paths))
 
 
 def test_nothing_is_called_utils():
-    hold(f"{m.path}: call it after what it knows" for m in EVERYTHING if "util" in m.path.lower())
+    hold(f"{m.path}: call it after what it knows" for m in everything() if "util" in m.path.lower())
 
 
 def test_exceptions_still_exist():
-    paths = {module.path for module in SOURCE}
+    paths = {module.path for module in source()}
     assert {path for path, _ in [*BROAD_EXCEPTS, *LATE_IMPORTS]} <= paths
 
 

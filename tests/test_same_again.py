@@ -122,13 +122,15 @@ EXAMPLES = {
     "tool-test": "examples.tool_test:ToolTest",
 }
 """Environments of the examples folder, which are not installed."""
+SMALLER = {"smt": ",size=6", "repairs": ",size=60,eval_size=60", "brief-proofs": ",size=60,eval_size=60"}
+"""Settings of those that make all their tasks before they hand out the first."""
 
 
 def made(name):
     """A fresh environment."""
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
-    return load_environment(EXAMPLES.get(name) or installed_environments()[name])
+    return load_environment((EXAMPLES.get(name) or installed_environments()[name]) + SMALLER.get(name, ""))
 
 
 @cache

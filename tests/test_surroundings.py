@@ -126,9 +126,11 @@ LONG = {
     "compare_teachers",
     "distil",
     "optimize_prompt",
+    "publish",
     "run_world_benchmark",
     "train",
     "train_reasoner",
+    "write_stories",
 }
 """Those that take long: called in a script and in a notebook; all leave a running loop in the same way."""
 SHOWING = [name for name in CASES if "progress" in inspect.signature(public_functions()[name]).parameters]
