@@ -21,7 +21,7 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import checkpoints_of, open_folder, runs_in
 from wanderlust.tasks.curriculum import TaskStream
 from wanderlust.tasks.selection import choose_tasks
-from wanderlust.training.checkpoint import Run, load_config
+from wanderlust.training.checkpoint import Run, load_config, open_run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.setup import validate_config
@@ -176,6 +176,27 @@ def test_run_folders_say_what_they_hold(checkpoint: Path, tmp_path: Path) -> Non
     assert [p.name for p in checkpoints_of(found.path)] == ["start"]
     run.store.close()
     assert open_folder(tmp_path) is None
+
+
+@pytest.mark.parametrize("file", ["run.json", "config.toml"])
+def test_settings_that_were_edited_since_it_began_are_said(file: str, checkpoint: Path, tmp_path: Path) -> None:
+    folder, notes, begun = tmp_path / "run", list[str](), config(checkpoint, algorithm="grpo")
+    with open_run(folder, begun, note=notes.append):
+        pass
+    (folder / file).write_text((folder / file).read_text().replace("0.003", "0.3").replace("grpo", "reinforce"))
+    edited = load_config(folder, TrainConfig)
+    for accept in (None, False):
+        with (
+            pytest.raises(UsageError, match=rf"lr of {file} was 0\.003 and is 0\.3.*: undo the edit") as told,
+            open_run(folder, edited, note=notes.append, accept_changes=accept),
+        ):
+            pass
+        assert f"algorithm of {file} was grpo and is reinforce" in str(told.value)
+        assert ("--accept-changes" in str(told.value)) == (accept is False)
+    with open_run(folder, edited, note=notes.append, accept_changes=True):
+        assert notes[-1].startswith("accepted edits: ")
+    with open_run(folder, load_config(folder, TrainConfig), note=notes.append):
+        assert len(notes) == 1
 
 
 def test_an_environment_that_always_fails_stops_the_run(checkpoint: Path, tmp_path: Path) -> None:

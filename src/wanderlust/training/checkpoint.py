@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import shutil
+import tomllib
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from wanderlust.training.config import ADDRESSES, CONFIG_TOML, TrainConfig
 BEST_CHECKPOINT = "best"
 START_CHECKPOINT, LAST_CHECKPOINT = "start", "rl"
 STEP_CHECKPOINT = "step-{:06}"
+SETTINGS_KEY = "settings"
+"""Fact of a run's store: the settings that it was begun with."""
 SERVICE_PLACE_FILE = "service-weights.txt"
 """File of a run that says where a service keeps the weights that were exported last."""
 
@@ -251,17 +254,48 @@ def open_run(
     note: Callable[[str], None],
     command: Sequence[str] = (),
     previous_state: bool = False,
+    accept_changes: bool | None = None,
 ) -> Iterator[Run]:
-    """The run in the folder, begun or gone on with; inside, others may pause it, which is told to `note`."""
+    """The run in the folder, begun or gone on with; inside, others may pause it, which is told to `note`.
+
+    Raises UsageError where somebody has edited its settings since it began, unless `accept_changes`; None where the
+    recipe has no such choice.
+    """
+    settings = json.loads(json.dumps(config.as_dict()))
     if folder.exists():
         run = Run.resume(folder, previous_state=previous_state)
+        if edits := _edits(run, settings):
+            if not accept_changes:
+                run.store.close()
+                accept = "" if accept_changes is None else ", or accept it (--accept-changes, or accept_changes=True)"
+                raise UsageError(f"{folder}: {'; '.join(edits)}: undo the edit, or begin another run{accept}")
+            note(f"accepted edits: {'; '.join(edits)}")
         write_config(folder, config)
     else:
         run = Run.begin(folder, config)
         if command:
             run.store.set_meta(COMMAND_KEY, tuple(command))
+    if run.store.meta().get(SETTINGS_KEY) != settings:
+        run.store.set_meta(SETTINGS_KEY, settings)
     with closing(run.store), serve_control(run.store.path, note):
         yield run
+
+
+def _edits(run: Run, settings: Mapping[str, Any]) -> list[str]:
+    """What the files of settings say and the run was not begun with; addresses of servers may change."""
+    before, texts = run.store.meta().get(SETTINGS_KEY, {}), [(CONFIG_FILE, settings)]
+    if (table := run.path / CONFIG_TOML).is_file():
+        try:
+            sections = tomllib.loads(table.read_text("utf-8")).values()
+            texts.append((CONFIG_TOML, {name: value for one in sections for name, value in one.items()}))
+        except (ValueError, AttributeError) as error:
+            return [f"{CONFIG_TOML} cannot be read: {error}"]
+    return [
+        f"{name} of {file} was {before[name]} and is {value}"
+        for file, now in texts
+        for name, value in now.items()
+        if name in before and name not in ADDRESSES and before[name] != value
+    ]
 
 
 def copy_file(source: Path, target: Path) -> None:

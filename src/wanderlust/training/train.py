@@ -158,7 +158,14 @@ def _train_in_folder(
         logger.log_line(
             f"{config.shards} of {many} workers have work: a batch is cut into {config.shards} pieces (shards)"
         )
-    opened = open_run(folder, config, note=logger.log_line, command=command, previous_state=previous_state)
+    opened = open_run(
+        folder,
+        config,
+        note=logger.log_line,
+        command=command,
+        previous_state=previous_state,
+        accept_changes=accept_changes,
+    )
     with opened as run:
         changed = run.lock(config, command=command, accept_changes=accept_changes)
         if changed:
