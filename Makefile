@@ -24,7 +24,7 @@ help:
 	@echo "make test    run the tests that a change has to pass: a quarter of an hour on two cores; PACKAGE=worlds runs those of one package"
 	@echo "make proof   run the slow ones: further seeds, repeated kills, heavy pages; run again, it goes on where it stopped"
 	@echo "make test-all  both tiers of tests in one go"
-	@echo "make check   lint, format, types, import layers, size limits, tests that depend on the machine"
+	@echo "make check   lint, format, types, import layers, size limits, tests that depend on the machine, figures older than the code"
 	@echo "make environments  try each folder of environments/ by itself: wander check, its tests, wander hub publish; ONLY=NAME tries one"
 	@echo "make bars    measure the quick bars of the project afresh: half an hour; make proof measures the slow ones"
 	@echo "make docs    build the documentation into site/"
@@ -37,8 +37,8 @@ help:
 demo: $(READY)
 	$(BIN)/wander demo
 
-# How the code is written is held by `make check`, and not again by the tests.
-HELD = tests/test_limits.py tests/test_machine_assertions.py
+# How the code is written, and which figures are older than it, is held by `make check`, and not again by the tests.
+HELD = tests/test_limits.py tests/test_machine_assertions.py tests/test_benchmarks_page.py
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
 test proof test-all: export OMP_NUM_THREADS ?= 1
 # Tests read and write UTF-8 on a machine of any locale.

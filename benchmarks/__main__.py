@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import page, results, scale
+from benchmarks import code, page, results, scale
 from benchmarks.bar import Bar
 
 PREFIX = "bars_"
@@ -61,28 +61,38 @@ def measure(names: Sequence[str]) -> Iterator[Bar]:
     """Every bar of the named modules, as soon as it is measured; a subject's are kept when it is through."""
     for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        began, bars = time.monotonic(), []
+        began, bars, measured = time.monotonic(), [], code.digest(_modules()[name])
         for bar in import_module(_modules()[name]).bars():
             bars.append(bar)
             yield bar
-        results.save(name, bars, seconds=time.monotonic() - began)
+        results.save(name, bars, seconds=time.monotonic() - began, code=measured)
         write_pages()
 
 
 def write_pages() -> None:
     """Write the tables of the two pages whose figures are stored results."""
-    page.write_page()
+    page.write_page(codes())
     scale.write_page()
 
 
+def codes() -> dict[str, str]:
+    """The digest of each subject's code as it is now."""
+    return {name: code.digest(module) for name, module in _modules().items()}
+
+
 def chosen(options: argparse.Namespace) -> list[str]:
-    """The subjects that the options ask for; of the slow ones, those that this commit has no results of."""
+    """The subjects that the options ask for; of the slow ones, those whose code was another when they were measured."""
     if options.only:
         return list(options.only)
     if options.quick:
         return sorted(QUICK)
     if options.slow:
-        return [name for name in subjects() if name not in QUICK and not results.is_current(name)]
+        kept = results.load()
+        return [
+            name
+            for name, now in sorted(codes().items())
+            if name not in QUICK and not results.is_current(kept.get(name, {}), now)
+        ]
     return subjects()
 
 
@@ -92,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", action="append", choices=subjects(), metavar="NAME", help=", ".join(subjects()))
     which.add_argument("--quick", action="store_true", help=f"at most half an hour: {', '.join(sorted(QUICK))}")
-    which.add_argument("--slow", action="store_true", help="the others, less those that this commit has results of")
+    which.add_argument("--slow", action="store_true", help="the others whose code has changed since they were measured")
     which.add_argument("--page", action="store_true", help="only write the tables of the two pages of figures")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     options = parser.parse_args(arguments)

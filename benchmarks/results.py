@@ -1,4 +1,4 @@
-"""What was measured, kept: `benchmarks/results/NAME.json` with the commit, the machine and the date of each subject."""
+"""What was measured, kept: `benchmarks/results/NAME.json` with commit, code, machine and date of each subject."""
 
 from __future__ import annotations
 
@@ -45,13 +45,17 @@ def machine() -> dict[str, Any]:
     }
 
 
-def save(name: str, bars: Sequence[Bar], *, seconds: float, folder: Path = RESULTS) -> Path:
-    """Keep the bars of one subject in place of what was measured of it before; `seconds` is what measuring took."""
+def save(name: str, bars: Sequence[Bar], *, seconds: float, code: str, folder: Path = RESULTS) -> Path:
+    """Keep the bars of one subject in place of what was measured of it before.
+
+    `seconds` is what measuring took, and `code` the digest of what was measured, taken before.
+    """
     folder.mkdir(exist_ok=True)
     body = {
         "name": name,
         "measured": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": commit(),
+        "code": code,
         "machine": machine(),
         "seconds": round(seconds),
         "entered": ENTERED_BY_COMMAND,
@@ -67,7 +71,6 @@ def load(folder: Path = RESULTS) -> dict[str, Mapping[str, Any]]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
-def is_current(name: str, folder: Path = RESULTS) -> bool:
-    """Whether the subject was measured whole by a command on this very commit."""
-    kept, now = load(folder).get(name, {}), commit()
-    return kept.get("entered") == ENTERED_BY_COMMAND and kept.get("commit") == now and not now.endswith("+")
+def is_current(result: Mapping[str, Any], code: str) -> bool:
+    """Whether a command measured the subject whole, on code that has this digest."""
+    return result.get("entered") == ENTERED_BY_COMMAND and result.get("code") == code

@@ -10,7 +10,7 @@ from itertools import islice
 
 import pytest
 from benchmarks import bars_engines, bars_peers, bars_toolcall, bars_vllm, peer, results
-from benchmarks.__main__ import QUICK, main, subjects
+from benchmarks.__main__ import main, subjects
 from benchmarks.bar import Bar
 from benchmarks.bars_crowd import costs, rounds
 from benchmarks.bars_endpoint import model
@@ -19,7 +19,7 @@ from benchmarks.bars_peers import EngineFailure
 from benchmarks.courses import played
 from benchmarks.crowd import Round
 from benchmarks.lessons import SKILLS, Lesson
-from benchmarks.page import PAGE, filled, names
+from benchmarks.page import STALE, filled
 from benchmarks.peer import Peer
 
 from bars_arithmetic import unseen
@@ -192,26 +192,24 @@ def test_a_token_of_older_weights_than_its_label_is_found():
 
 
 def test_results_are_kept_with_commit_machine_and_date_and_make_the_page(tmp_path):
-    results.save("x", [Bar(name="a | b", figure=1.0, bar=2.0, aim=0.5, unit="s")], seconds=3.4, folder=tmp_path)
+    bar = Bar(name="a | b", figure=1.0, bar=2.0, aim=0.5, unit="s")
+    results.save("x", [bar], seconds=3.4, code="new", folder=tmp_path)
     kept = results.load(tmp_path)
     assert kept["x"]["commit"].rstrip("+") == results.commit().rstrip("+")
     assert {"processor", "cores", "load"} <= kept["x"]["machine"].keys()
     page = "one\n<!-- bars: x y -->\nold 7\n<!-- /bars -->\ntwo\n<!-- bars: z -->\n<!-- /bars -->\n"
-    text = filled(page, {**kept, "y": kept["x"] | {"name": "y", "entered": "by hand from docs/old.md"}})
+    both = {**kept, "y": kept["x"] | {"name": "y", "entered": "by hand from docs/old.md"}}
+    text = filled(page, both, {"x": "new", "y": "new"})
     assert "old 7" not in text
     assert text.count("| a \\| b | 1 s | <= 2 s | 0.5 s | met |  |") == 2
     assert text.count(f"measured on {kept['x']['measured']} at commit {kept['x']['commit']}; processor ") == 2
     assert text.index("`x`, measured on") < text.index("`y`, measured on") < text.index("two")
     assert text.count(" Entered by hand from docs/old.md.") == 1
     assert "`z`: no result is kept. `python -m benchmarks --only z` measures it." in text
-    assert filled(text, {**kept, "y": kept["x"] | {"name": "y", "entered": "by hand from docs/old.md"}}) == text
-
-
-def test_the_page_has_every_subject_and_no_other_tables_than_the_kept_results():
-    text = PAGE.read_text(encoding="utf-8")
-    assert sorted(names(text)) == subjects()
-    assert filled(text, results.load()) == text, "run: python -m benchmarks --page"
-    assert {*subjects()} >= QUICK
+    assert filled(text, both, {"x": "new", "y": "new"}) == text
+    assert text.count(STALE) == 1  # the one that was entered by hand
+    assert text.index("`y`, measured on") < text.index(STALE)
+    assert filled(text, both, {"x": "newer", "y": "new"}).count(STALE) == 2
 
 
 def test_every_kept_result_is_of_a_subject_and_says_when_and_how_it_was_measured():
@@ -227,9 +225,10 @@ def test_every_kept_result_is_of_a_subject_and_says_when_and_how_it_was_measured
             assert Bar(**values).record() == bar, name
 
 
-def test_a_result_is_of_this_commit_only_when_it_was_measured_whole_on_it(tmp_path):
-    results.save("x", [], seconds=1.0, folder=tmp_path)
-    assert results.is_current("x", tmp_path) == (not results.commit().endswith("+"))
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "entered": "by hand"}))
-    assert not results.is_current("x", tmp_path)
+def test_a_result_is_current_where_it_was_measured_whole_on_the_same_code(tmp_path):
+    results.save("x", [], seconds=1.0, code="new", folder=tmp_path)
+    kept = results.load(tmp_path)["x"]
+    assert results.is_current(kept, "new")
+    assert not results.is_current(kept, "newer")
+    assert not results.is_current({**kept, "entered": "by hand"}, "new")
+    assert not results.is_current({name: value for name, value in kept.items() if name != "code"}, "new")
