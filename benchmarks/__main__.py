@@ -25,6 +25,7 @@ PARTS = ("packages/*/bars", "environments/*/bars", "environments/*/tools")
 QUICK = frozenset(
     {
         "batching",
+        "coverage",
         "crowd",
         "endpoint",
         "exchange",

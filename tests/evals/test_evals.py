@@ -16,6 +16,7 @@ from wanderlust.evals.evaluate import evaluate
 from wanderlust.evals.evaluation import COLLECTOR_THRESHOLD
 from wanderlust.evals.statistics import estimate, mean, paired_difference, pass_at_k, share_estimate, wilson
 from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.moments import student_quantile
 from wanderlust.store.store import RunStore
 from wanderlust.types import Completion, Score, Task, assistant, user
 
@@ -27,23 +28,24 @@ def test_wilson_is_the_textbook_interval():
 
 
 def test_means_of_single_observations_have_the_usual_error():
-    found = mean([[1.0], [2.0], [3.0], [6.0]])
-    half = 3.18245 * sqrt(14 / 3 / 4)  # Student's quantile of 3 degrees of freedom, sample variance 14/3
-    assert (found.value, found.count, found.clusters) == (3.0, 4, 4)
-    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half), rel=1e-5)
+    found = mean([[0.3], [0.4], [0.5], [0.8]])
+    half = 2.57058 * sqrt(0.64 / 5 / 6)  # Student's quantile of 5 degrees of freedom, with 0 and 1: their mean is 0.5
+    assert (found.value, found.count, found.clusters) == (0.5, 4, 4)
+    assert (found.low, found.high) == pytest.approx((0.5 - half, 0.5 + half), rel=1e-5)
 
 
 def test_copies_of_an_observation_make_it_no_surer():
-    once, often = mean([[0.0], [0.5], [2.0]]), mean([[0.0] * 9, [0.5] * 9, [2.0] * 9])
+    once, often = mean([[0.0], [0.5], [0.9]]), mean([[0.0] * 9, [0.5] * 9, [0.9] * 9])
     assert (once.low, once.high) == pytest.approx((often.low, often.high))
     once, often = share_estimate([[0], [1], [1]]), share_estimate([[0] * 9, [1] * 9, [1] * 9])
     assert (once.low, once.high) == pytest.approx((often.low, often.high))
-    assert (share_estimate([[1]] * 3).low, share_estimate([[1] * 9] * 3).low) == pytest.approx((wilson(1, 3)[0],) * 2)
+    all_right = wilson(1, 3, quantile=student_quantile(2))[0]
+    assert (share_estimate([[1]] * 3).low, share_estimate([[1] * 9] * 3).low) == pytest.approx((all_right,) * 2)
 
 
 def test_a_single_task_speaks_of_itself():
     assert (share_estimate([[0, 1, 1, 0]]).low, share_estimate([[0, 1, 1, 0]]).clusters) == (
-        pytest.approx(wilson(0.5, 4)[0]),
+        pytest.approx(wilson(0.5, 4, quantile=student_quantile(3))[0]),
         1,
     )
     assert mean([[0.2, 0.4, 0.9]]).low == mean([[0.2], [0.4], [0.9]]).low
@@ -54,7 +56,7 @@ def test_a_single_task_speaks_of_itself():
 def test_shares_and_other_values_get_their_own_interval():
     assert estimate([[0], [1.0]]) == share_estimate([[0], [1]])
     assert estimate([[0.5], [1.0]]) == mean([[0.5], [1.0]])
-    assert str(share_estimate([[0], [1]])) == "0.500 [0.095, 0.905]"
+    assert str(share_estimate([[0], [1]])) == "0.500 [0.003, 0.997]"
     for nothing in ([], [[]]):
         with pytest.raises(ValueError, match="no observations"):
             estimate(nothing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from math import sqrt
+from math import exp, sqrt
 from random import Random
 
 import pytest
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.statistics import (
-    bounded_estimate,
+    LEAST_TASKS,
+    estimate,
     mean,
     paired_difference,
     pass_all_k,
@@ -55,20 +56,50 @@ def test_a_percentile_is_the_smallest_value_that_enough_do_not_exceed(values, pa
     assert found == min(enough)
 
 
+def interval(clusters: list[list[float]], ends: tuple[float, float]) -> tuple[float, float]:
+    """The clustered interval of the clusters and of two more of average size at the ends, the long way."""
+    values = [value for cluster in clusters for value in cluster]
+    size, number = len(values) / len(clusters), len(clusters) + 2
+    count = len(values) + 2 * size
+    center = (sum(values) + size * sum(ends)) / count
+    between = sum((sum(cluster) - len(cluster) * center) ** 2 for cluster in clusters)
+    between += sum((size * (end - center)) ** 2 for end in ends)
+    half = student_quantile(number - 1) * sqrt(between * number / (number - 1)) / count
+    return center - half, center + half
+
+
 @ENOUGH
-@given(CLUSTERS)
+@given(st.lists(st.lists(REWARDS, min_size=1, max_size=5), min_size=LEAST_TASKS, max_size=12))
 def test_the_mean_is_the_textbook_one_with_clustered_errors(clusters):
     values = [value for cluster in clusters for value in cluster]
-    center, number = sum(values) / len(values), len(clusters)
-    between = sum((sum(cluster) - len(cluster) * center) ** 2 for cluster in clusters)
-    error = sqrt(between * number / (number - 1)) / len(values)
     found = mean(clusters)
-    assert found.value == pytest.approx(center, abs=1e-6)
-    if found.high is None:
-        assert error == pytest.approx(0, abs=1e-6)
-    else:
-        assert found.high - found.value == pytest.approx(student_quantile(number - 1) * error, abs=1e-4)
-    assert (found.count, found.clusters) == (len(values), number)
+    assert found.value == pytest.approx(sum(values) / len(values), abs=1e-6)
+    assert (found.count, found.clusters) == (len(values), len(clusters))
+    if min(values) < -1 or max(values) > 1:
+        averages = [sum(cluster) / len(cluster) for cluster in clusters]
+        reach = 1.5 * (max(averages) - min(averages))
+        low, high = interval(clusters, (found.value - reach, found.value + reach))
+        if found.low is None:
+            assert high - low == pytest.approx(0, abs=1e-6)
+        else:
+            assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
+
+
+@ENOUGH
+@given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=4), min_size=2, max_size=9))
+def test_rewards_between_0_and_1_have_an_interval_between_them(clusters):
+    low, high = interval(clusters, (0.0, 1.0))
+    found = mean(clusters)
+    wanted = max(min(low, found.value), 0.0), min(max(high, found.value), 1.0)
+    assert (found.low, found.high) == pytest.approx(wanted, abs=1e-9)
+    assert found.high > found.low
+
+
+def test_few_values_of_an_unknown_range_have_no_interval() -> None:
+    values = [[float(number)] for number in range(LEAST_TASKS)]
+    assert mean(values).low is not None
+    assert mean(values[1:]).low is None
+    assert mean([[3.0]] * LEAST_TASKS).low is None
 
 
 @ENOUGH
@@ -79,7 +110,7 @@ def test_no_order_changes_a_digit(clusters, rng):
 
 
 @ENOUGH
-@given(CLUSTERS, st.floats(-5, 5, width=16))
+@given(st.lists(st.lists(st.floats(2, 10), min_size=1, max_size=5), min_size=LEAST_TASKS), st.floats(0, 5, width=16))
 def test_shifting_every_reward_shifts_the_interval(clusters, by):
     one, other = mean(clusters), mean([[value + by for value in cluster] for cluster in clusters])
     if None not in (one.low, other.low):  # rounding may hide a spread that is as small
@@ -160,17 +191,9 @@ def test_few_tasks_are_never_clear() -> None:
 def test_intervals_of_pass_at_k_are_shares(counts: list[tuple[int, int]], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, min(n for n, _ in counts)))
     values = [[pass_at_k(n, min(c, n), k)] for n, c in counts]
-    found = bounded_estimate(values)
+    found = estimate(values)
     if found.low is not None and found.high is not None:
         assert 0 <= found.low <= found.value <= found.high <= 1
-
-
-def test_an_interval_of_pass_at_k_is_as_wide_as_the_mean_s() -> None:
-    values = [[0.5 + 0.01 * (n % 3)] for n in range(60)]
-    ours, usual = bounded_estimate(values), mean(values)
-    assert ours.high - ours.low == pytest.approx(usual.high - usual.low, rel=0.03)
-    high = bounded_estimate([[1.0], [1.0], [1.0], [1.0], [0.5]])
-    assert mean([[1.0], [1.0], [1.0], [1.0], [0.5]]).high > 1 >= high.high
 
 
 @pytest.mark.parametrize(
@@ -189,18 +212,53 @@ def test_tasks_that_agree_give_no_certainty() -> None:
         found = paired_difference(ours, theirs)
         assert found.high - found.low > 0.4
         assert -1 <= found.low <= found.value <= found.high <= 1
-    assert mean([[0.5]] * 5).low is None
-    assert mean([[0.0, 1.0], [1.0, 0.0]]).low is None
+    assert mean([[0.5]] * 5).high - mean([[0.5]] * 5).low > 0.4
+    assert estimate([[0.0, 1.0], [1.0, 0.0]]).high > 0.9
 
 
+def right(chance: float, samples: int, rng: Random) -> list[float]:
+    return [float(rng.random() < chance) for _ in range(samples)]
+
+
+SHAPES = {
+    "right or wrong": lambda rng, samples: right(rng.betavariate(2, 2), samples, rng),
+    "seldom right": lambda rng, samples: right(rng.betavariate(0.5, 9.5), samples, rng),
+    "graded, most near 0": lambda rng, samples: [rng.betavariate(0.4, 1.6) for _ in range(samples)],
+    "without a bound": lambda rng, samples: [rng.lognormvariate(0, 1) for _ in range(samples)],
+}
+
+
+@pytest.mark.parametrize(
+    ("shape", "tasks", "samples", "truth"),
+    [
+        ("right or wrong", 3, 8, 0.5),
+        ("right or wrong", 5, 8, 0.5),
+        ("seldom right", 3, 1, 0.05),
+        ("seldom right", 10, 8, 0.05),
+        ("graded, most near 0", 5, 1, 0.2),
+        ("graded, most near 0", 10, 1, 0.2),
+        ("without a bound", LEAST_TASKS, 1, exp(0.5)),
+    ],
+)
+def test_intervals_of_few_tasks_cover_the_mean(shape: str, tasks: int, samples: int, truth: float) -> None:
+    rng, covered = Random(f"{shape}/{tasks}/{samples}"), 0
+    for _ in range(400):
+        found = estimate([SHAPES[shape](rng, samples) for _ in range(tasks)])
+        covered += found.low <= truth <= found.high
+    assert covered >= 0.92 * 400
+
+
+@pytest.mark.parametrize("samples", [1, 8])
 @pytest.mark.parametrize("tasks", [5, 10, 20, 40])
-def test_paired_intervals_cover_the_difference_of_few_tasks(tasks: int) -> None:
-    """What one gets right in 80% the other gets right in 90%, so that few tasks differ: the usual before and after."""
-    rng, covered = Random(f"cover/{tasks}"), 0
+def test_paired_intervals_cover_the_difference_of_few_tasks(tasks: int, samples: int) -> None:
+    """Nearly all tasks are right or wrong on both sides, and one in ten is won: the usual before and after."""
+    rng, covered = Random(f"cover/{tasks}/{samples}"), 0
     for _ in range(400):
         luck = {f"t{n}": rng.random() for n in range(tasks)}
-        ours, theirs = ({task: [float(u < share)] for task, u in luck.items()} for share in (0.9, 0.8))
+        theirs, ours = (
+            {task: right(0.98 if u < share else 0.03, samples, rng) for task, u in luck.items()} for share in (0.6, 0.7)
+        )
         found = paired_difference(ours, theirs)
-        covered += found.low <= 0.1 <= found.high
+        covered += found.low <= 0.095 <= found.high
         assert found.low < found.high
     assert covered >= 0.92 * 400

@@ -99,6 +99,7 @@ def controlled(page: Page, folder: Path, run: subprocess.Popen[str]) -> None:
     rest = settled(folder)
     assert run.poll() is None
     assert stored(folder) == rest
+    (folder / "seconds").write_text("3")  # an evaluation's answers: it goes on for longer than a busy page takes
     page.get_by_role("button", name="Resume", exact=True).click()
     expect(state).to_have_text("running")
     wait(lambda: stored(folder) > rest, run)

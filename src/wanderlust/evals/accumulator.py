@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import fsum
 
 from wanderlust.evals.report import ErrorCount, Report, TaskRow, Usage
-from wanderlust.evals.statistics import Estimate, bounded_estimate, estimate, pass_all_k, pass_at_k, percentile
+from wanderlust.evals.statistics import Estimate, estimate, pass_all_k, pass_at_k, percentile
 from wanderlust.policies.base import TokenPrices
 from wanderlust.runner.engine import RolloutSettings
 from wanderlust.runner.progress import Logger, ProgressLogger
@@ -225,9 +225,9 @@ class ReportAccumulator:
             most = max(samples for samples, _ in counted)
             for k in sorted({2**n for n in range(most.bit_length())} | {most}) if most > 1 else ():
                 enough = [(samples, right) for samples, right in counted if samples >= k]
-                out[f"{self._label(seat)}pass@{k}"] = bounded_estimate([[pass_at_k(n, c, k)] for n, c in enough])
+                out[f"{self._label(seat)}pass@{k}"] = estimate([[pass_at_k(n, c, k)] for n, c in enough])
                 if k > 1:  # pass^1 is pass@1
-                    out[f"{self._label(seat)}pass^{k}"] = bounded_estimate([[pass_all_k(n, c, k)] for n, c in enough])
+                    out[f"{self._label(seat)}pass^{k}"] = estimate([[pass_all_k(n, c, k)] for n, c in enough])
         return out
 
     def _label(self, seat: str) -> str:

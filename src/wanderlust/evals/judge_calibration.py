@@ -9,7 +9,7 @@ from math import fsum, sqrt
 
 from wanderlust.errors import UsageError
 from wanderlust.evals.statistics import Z95, Estimate, fisher, mean, share_estimate, wilson
-from wanderlust.rubrics.moments import correlation, student_quantile
+from wanderlust.rubrics.moments import correlation
 
 ALWAYS_YES = 0.9
 """Share of the wrong answers from which on a judge that accepts them says yes to nearly everything."""
@@ -86,7 +86,7 @@ def calibrate(items: Sequence[ItemVerdicts], *, pass_threshold: float = 0.5, swa
         true_positives=_share(right) if right else None,
         false_positives=_share(wrong) if wrong else None,
         kappa=_kappa(predictions, [one.label for one in items]),
-        agreement=agreement_estimate(pairs) if any(pairs) else None,
+        agreement=share_estimate(pairs) if any(pairs) else None,
         length=_correlation([(one.score - one.label, float(one.length)) for one in items]),
         order_flips=_share(swaps) if swaps else None,
     )
@@ -94,24 +94,6 @@ def calibrate(items: Sequence[ItemVerdicts], *, pass_threshold: float = 0.5, swa
 
 def _share(observations: Sequence[bool]) -> Estimate:
     return share_estimate([[float(one)] for one in observations])
-
-
-def agreement_estimate(pairs: Sequence[Sequence[float]]) -> Estimate:
-    """The share of ones among the pairs of each item; ValueError without a pair.
-
-    As `share_estimate`, by the design effect; as judges are measured on few items, its variance is estimated without
-    bias and the quantile is Student's, with a degree of freedom per item less one.
-    """
-    groups = [group for group in pairs if group]
-    estimate, number = share_estimate(groups), len(groups)
-    if number < 2:
-        return estimate
-    value, count = estimate.value, estimate.count
-    spread = fsum(fsum(pair - value for pair in group) ** 2 for group in groups) * number / (number - 1)
-    independent, most = count * value * (1 - value), count / number
-    effect = max(1.0, spread / independent) if independent else most
-    low, high = wilson(value, count / effect * (Z95 / student_quantile(number - 1)) ** 2)
-    return Estimate(value=value, low=low, high=high, count=count, clusters=number)
 
 
 def _kappa(predictions: Sequence[bool], truth: Sequence[bool]) -> Estimate | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import atanh, ceil, comb, fsum, sqrt, tanh
 from statistics import NormalDist, fmean, variance
 
@@ -14,8 +14,8 @@ from wanderlust.rubrics.moments import student_quantile
 Z95 = NormalDist().inv_cdf(0.975)
 MAX_EXACT_DIFFERENCES = 12
 """Differences whose signs are all flipped; 2^12 sums take a few milliseconds."""
-ROUNDING = 1e-20
-"""Share of the squares below which their spread is rounding."""
+LEAST_TASKS = 8
+"""Tasks below which a mean of values whose range nobody knows has no interval: none that is short is honest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +45,34 @@ class Estimate:
 def mean(clusters: Iterable[Sequence[float]]) -> Estimate:
     """The mean over all observations, its interval clustered by task; ValueError without observations.
 
-    Cluster-robust standard error, with the factor C / (C - 1) for few clusters: Liang & Zeger (1986); for
-    evaluations of language models: Miller, "Adding Error Bars to Evals" (2024), arXiv:2411.00640, eq. 4. The quantile
-    is Student's, as the error is itself estimated from few tasks. There is no interval where all tasks agree: they do
-    not show how far others may lie. With a single task the interval speaks of that task only.
+    Cluster-robust standard error with the factor C / (C - 1) for few clusters, Liang & Zeger (1986), as in Miller,
+    "Adding Error Bars to Evals" (2024), arXiv:2411.00640, eq. 4, and Student's quantile. Few tasks do not show how far
+    others lie, so the interval is that of the tasks and of two more, one at each end of the range: 0 and 1 where all
+    values are between them, -1 and 1 likewise, as Agresti & Coull (1998) do for shares; else 1.5 times the range of the
+    tasks' means above and below the mean. Of that kind there is no interval below LEAST_TASKS tasks, nor where all are
+    equal. With a single task the interval speaks of that task only.
     """
     observed = _observe(clusters)
-    number = len(observed.groups)
-    if number < 2 or observed.spread <= ROUNDING * fsum(value * value for group in observed.groups for value in group):
-        return Estimate(value=observed.value, low=None, high=None, count=observed.count, clusters=observed.clusters)
-    half = student_quantile(number - 1) * sqrt(observed.spread * number / (number - 1)) / observed.count
-    low, high = observed.value - half, observed.value + half
-    return Estimate(value=observed.value, low=low, high=high, count=observed.count, clusters=observed.clusters)
+    groups, number, value = observed.groups, len(observed.groups), observed.value
+    lowest, highest = min(map(min, groups)), max(map(max, groups))
+    known = lowest >= -1 and highest <= 1
+    if known:
+        ends = (0.0 if lowest >= 0 else -1.0, 1.0)
+    else:
+        averages = [fmean(group) for group in groups]
+        reach = 1.5 * (max(averages) - min(averages))
+        ends = (value - reach, value + reach)
+    if number < (2 if known else LEAST_TASKS) or ends[1] - ends[0] <= 1e-12 * abs(value):
+        return Estimate(value=value, low=None, high=None, count=observed.count, clusters=observed.clusters)
+    size, more = observed.count / number, number + 2
+    count = observed.count + 2 * size
+    center = (value * observed.count + size * sum(ends)) / count
+    deviations = [*(fsum(one - center for one in group) for group in groups), *(size * (end - center) for end in ends)]
+    half = student_quantile(more - 1) * sqrt(fsum(one * one for one in deviations) * more / (more - 1)) / count
+    low, high = min(center - half, value), max(center + half, value)
+    if known:
+        low, high = max(low, ends[0]), min(high, ends[1])
+    return Estimate(value=value, low=low, high=high, count=observed.count, clusters=observed.clusters)
 
 
 def share_estimate(clusters: Iterable[Sequence[float]]) -> Estimate:
@@ -64,39 +80,26 @@ def share_estimate(clusters: Iterable[Sequence[float]]) -> Estimate:
 
     Observations of one task are not independent, so the interval takes the number that independent ones would
     be worth: count / design effect (Kish, "Survey Sampling", 1965), at least the number of tasks; where all
-    observations are equal the effect cannot be estimated and the number of tasks stands in. With a single task
-    the interval speaks of that task only.
+    observations are equal the effect cannot be estimated and the number of tasks stands in. As the effect is estimated
+    from few tasks, the quantile is Student's: Korn & Graubard (1998). With a single task the interval speaks of that
+    task only.
     """
     observed = _observe(clusters)
-    independent, most = observed.count * observed.value * (1 - observed.value), observed.count / len(observed.groups)
-    effect = max(1.0, min(most, observed.spread / independent)) if independent else most
-    low, high = wilson(observed.value, observed.count / effect)
+    number, independent = len(observed.groups), observed.count * observed.value * (1 - observed.value)
+    most, factor = observed.count / number, number / max(number - 1, 1)
+    effect = max(1.0, min(most, observed.spread * factor / independent)) if independent else most
+    low, high = wilson(observed.value, observed.count / effect, quantile=student_quantile(max(number - 1, 1)))
     return Estimate(value=observed.value, low=low, high=high, count=observed.count, clusters=observed.clusters)
 
 
-def bounded_estimate(clusters: Iterable[Sequence[float]]) -> Estimate:
-    """The mean of values between 0 and 1 (pass@k of each task); ValueError without observations.
-
-    Its interval is Wilson's for so many independent trials as would give the mean the variance that was seen, so that
-    it stays inside [0, 1]. Where all values are equal the number of tasks stands in; one task has no interval.
-    """
-    observed = _observe(clusters)
-    number, binomial = len(observed.groups), observed.value * (1 - observed.value)
-    if observed.clusters < 2:
-        return Estimate(value=observed.value, low=None, high=None, count=observed.count, clusters=observed.clusters)
-    variance = observed.spread * number / (number - 1) / observed.count**2
-    low, high = wilson(observed.value, binomial / variance if variance and binomial else number)
-    return Estimate(value=observed.value, low=low, high=high, count=observed.count, clusters=observed.clusters)
-
-
-def wilson(value: float, count: float) -> tuple[float, float]:
+def wilson(value: float, count: float, *, quantile: float = Z95) -> tuple[float, float]:
     """The score interval of a share `value` seen in `count` independent trials: Wilson (1927).
 
     Unlike the normal interval it stays inside [0, 1] and is honest at 0 and 1.
     """
-    square = Z95 * Z95 / count
+    square = quantile * quantile / count
     center = (value + square / 2) / (1 + square)
-    half = Z95 * sqrt(value * (1 - value) / count + square / (4 * count)) / (1 + square)
+    half = quantile * sqrt(value * (1 - value) / count + square / (4 * count)) / (1 + square)
     return (0.0 if value == 0 else center - half), (1.0 if value == 1 else center + half)
 
 
@@ -123,23 +126,25 @@ def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, 
     The mean over tasks of the difference of the task's means. Pairing removes the difficulty of tasks, which both
     share: Miller (2024), arXiv:2411.00640, section 4.2. ValueError without a common task.
 
-    The interval is Student's over the differences and two more: plus and minus the largest one seen, or where none
-    differs the largest distance of two rewards, 0 included. So it has a width where few tasks differ: Bonett & Price
-    (2012), "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data". It holds
-    the value, and ends at the largest distance of two rewards. One task has no interval.
+    The interval is Student's over the differences and one more, half of it at plus and half at minus the largest
+    distance of two tasks' means; where all are equal, of two rewards, 0 included. So it has a width where few tasks
+    differ: Bonett & Price (2012), "Adjusted Wald confidence interval for a difference of binomial proportions based on
+    paired data". It holds the value, and ends at the largest distance of two rewards. One task has no interval.
     """
     differences = paired_differences(ours, theirs)
     value, number = fmean(differences), len(differences)
     if number < 2:
         return Estimate(value=value, low=None, high=None, count=number, clusters=number)
-    common = ours.keys() & theirs.keys()
-    seen = [0.0, *(one for run in (ours, theirs) for task in common for one in run[task])]
-    reach = max(seen) - min(seen)
-    further = max(map(abs, differences)) or reach or 1.0
-    center = fsum(differences) / (number + 2)
-    squares = fsum((one - center) ** 2 for one in (*differences, further, -further))
-    half = student_quantile(number + 1) * sqrt(squares / (number + 1) / (number + 2))
-    low, high = max(center - half, -(reach or 1.0)), min(center + half, reach or 1.0)
+    rewards = [
+        run[task] for run in (ours, theirs) for task in ours.keys() & theirs.keys() if ours[task] and theirs[task]
+    ]
+    seen, averages = [0.0, *chain.from_iterable(rewards)], [fmean(one) for one in rewards]
+    reach = (max(seen) - min(seen)) or 1.0
+    further = (max(averages) - min(averages)) or reach
+    center = fsum(differences) / (number + 1)
+    squares = fsum((one - center) ** 2 for one in differences) + further**2 + center**2
+    half = student_quantile(number) * sqrt(squares / number / (number + 1))
+    low, high = max(center - half, -reach), min(center + half, reach)
     return Estimate(value=value, low=min(low, value), high=max(high, value), count=number, clusters=number)
 
 
@@ -255,8 +260,8 @@ def difference_over_seeds(
     by_task = [fmean(column) for column in zip(*both, strict=True)] if len({*map(len, both)}) == 1 else both[0]
     parts = [(variance(one) / len(one), len(one) - 1) for one in (by_task, [*map(fmean, both)]) if len(one) > 1]
     total = sum(part for part, _ in parts)
-    if total == 0:
-        return Estimate(value=value, low=value, high=value, count=sum(map(len, both)), clusters=len(by_task))
+    if total == 0:  # all agree: they do not show how far others may lie
+        return Estimate(value=value, low=None, high=None, count=sum(map(len, both)), clusters=len(by_task))
     freedom = total**2 / sum(part**2 / free for part, free in parts)
     half = student_quantile(freedom) * total**0.5
     return Estimate(value=value, low=value - half, high=value + half, count=sum(map(len, both)), clusters=len(by_task))

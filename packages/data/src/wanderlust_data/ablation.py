@@ -21,7 +21,7 @@ from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import rewards_by_task
 from wanderlust.evals.evaluate import evaluate_sync
-from wanderlust.evals.statistics import Estimate, bounded_estimate, difference_over_seeds
+from wanderlust.evals.statistics import Estimate, difference_over_seeds, estimate
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
@@ -363,7 +363,7 @@ def _result(
         rows=len(recipe.rows),
         tokens=_tokens(recipe.rows),
         leaked=tuple(sorted(leaked)),
-        reward=bounded_estimate([[table[task] for table in tables if task in table] for task in clean]),
+        reward=estimate([[table[task] for table in tables if task in table] for task in clean]),
         by_seed={
             seed: fmean(table[task] for task in clean if task in table)
             for seed, table in zip(rewards, tables, strict=True)
