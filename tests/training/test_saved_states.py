@@ -113,6 +113,7 @@ WRITES: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*NoCloseWriter:pytest.PytestUnraisableExceptionWarning")  # PyTorch's, never closed
 @pytest.mark.parametrize("kind", WRITES)
 def test_a_full_disk_is_one_line_that_names_what_could_not_be_written(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "kept"

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from itertools import groupby
 from math import nan
@@ -19,6 +19,14 @@ from wanderlust.store.scores import has_scores
 from wanderlust.types import Group, Rollout, Status
 
 STORE_FORMAT, STORE_VERSION = "wanderlust run", 2
+
+
+class _Connection(sqlite3.Connection):
+    """Is closed when nobody holds it any more: a run that was loaded is read for as long as somebody has it."""
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.ProgrammingError):  # in another thread, where it ends without
+            self.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +250,8 @@ def connect_store(
     if not path.is_file():
         raise StoreError(f"{path}: there is no run store")
     with store_errors(path):
-        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}{_immutable_option(path, mode)}", uri=True, timeout=timeout)
+        place = f"{path.as_uri()}?mode={mode}{_immutable_option(path, mode)}"
+        db = sqlite3.connect(place, uri=True, timeout=timeout, factory=_Connection)
     with ExitStack() as failing:
         failing.callback(db.close)
         try:

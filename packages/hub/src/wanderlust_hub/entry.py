@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ PublicKey = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9@.-]{1,60} [A-Za-z0-9
 Signature = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9+/]{40,8000}={0,2}\Z")]
 SignatureOrNone = Annotated[str, msgspec.Meta(pattern=r"\A([A-Za-z0-9+/]{40,8000}={0,2})?\Z")]
 Line = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARS)]
+Setting = int | float | str | None
 Action = Literal["create", "allow", "revoke", "publish", "yank", "rank"]
 
 T = TypeVar("T")
@@ -110,6 +111,10 @@ class RankedRun:
     """Where the training tasks come from."""
     record: StoredFile
     """The rollouts, as compressed lines of JSON."""
+    settings: dict[Line, Setting] = field(default_factory=dict)
+    """Where it departs from the main track: limits, `seed`, `samples`, `tasks`."""
+    answers: DigestBefore = ""
+    """Digest of what was answered; empty in entries of before there were tracks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +211,18 @@ class SignedIndex:
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted names and no spaces: equal values have equal bytes."""
-    return msgspec.json.encode(value, order="sorted")
+    """JSON with sorted names and no spaces: equal values have equal bytes.
+
+    Fields that entries of leaderboards got later are left out where they are empty, so that older signatures hold.
+    """
+    plain = msgspec.to_builtins(value)
+    if isinstance(plain, dict):
+        index = plain.get("index", plain)
+        for holder in (plain, *index.get("rankings", ())):
+            for name in ("answers", "settings"):
+                if isinstance(run := holder.get("run"), dict) and not run.get(name, True):
+                    del run[name]
+    return msgspec.json.encode(plain, order="sorted")
 
 
 def digest_of(body: bytes) -> str:

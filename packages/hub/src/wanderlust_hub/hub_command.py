@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,16 +15,17 @@ from wanderlust.cli.commands import nested
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_note, show_result
-from wanderlust.errors import UsageError, one_line
+from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.runner.terminal import Table
 from wanderlust_hub.add import add
+from wanderlust_hub.board import board_command
 from wanderlust_hub.entry import HubEntry, Index, Listing
 from wanderlust_hub.export import Form, export
 from wanderlust_hub.foreign import ForeignSource, foreign_source
 from wanderlust_hub.index import MAX_FOUND, Hub, OnProgress
 from wanderlust_hub.page import ranking_cells, write_pages
 from wanderlust_hub.publishing import allow, create_hub, publish, revoke, yank
-from wanderlust_hub.rank import rank
+from wanderlust_hub.rank import SAMPLED_ROLLOUTS, rank, replay_entries
 
 MAX_REPORTED = 20
 HubPlace = Annotated[str, Parameter(name="HUB", help="Folder of the hub; to read one, also its web address.")]
@@ -42,6 +43,7 @@ Unsandboxed = Annotated[bool, Parameter(help="Let it run without a sandbox where
 ExportForm = Annotated[Form, Parameter(help="A package for PyPI, or the source of an image for OpenEnv.")]
 StoredCard = Annotated[Path | None, Parameter(help="File of a stored card; one that is not current is written anew.")]
 StoredOnly = Annotated[bool, Parameter(help="Refuse a package whose stored card is not current.")]
+Replay = Annotated[int, Parameter(help="Rollouts of each ranked run that are played again; 0 for none, -1 for all.")]
 PagesFolder = Annotated[Path | None, Parameter(help="Folder of the pages. Default: that of the hub.")]
 
 hub = nested(
@@ -49,7 +51,8 @@ hub = nested(
     """Publish environments as files with signatures, find them, and check them.
 
     A hub is a folder, which git, a web server or a synchronised folder makes public. search, info, verify and pages
-    also read http:// and https:// addresses. They run nothing of what was published.
+    also read http:// and https:// addresses. They run nothing of what was published, but that verify plays rollouts of
+    leaderboards again, in the sandbox.
 
     For search, info, add and publish there may be an environment from elsewhere: gymnasium:ID, textarena:ID,
     openenv:FOLDER, verifiers:FOLDER, harbor:FOLDER_OR_REGISTRY, with #NAME where a folder has several.
@@ -257,10 +260,30 @@ def _hub_info(opened: Hub, *, json: bool) -> None:
 
 
 @hub.command
-def verify(place: HubPlace, name: str | None = None, /, *, owner: Owner = None, json: JsonFlag = False) -> int:
-    """Check every signature and digest, or those of one environment."""
+def verify(
+    place: HubPlace,
+    name: str | None = None,
+    /,
+    *,
+    owner: Owner = None,
+    replay: Replay = SAMPLED_ROLLOUTS,
+    json: JsonFlag = False,
+) -> int:
+    """Check every signature, digest and figure, or those of one environment.
+
+    Of each entry of a leaderboard, some rollouts are played again in the sandbox.
+    """
+    if replay < -1:
+        raise UsageError(f"--replay is a number of rollouts, 0 for none or -1 for all, not {replay}")
     with _hub_work() as report:
-        done = Hub.open(place, owner=owner).verify(name, on_progress=report)
+        opened = Hub.open(place, owner=owner)
+        done = opened.verify(name, on_progress=report)
+        if done.ok and replay:
+            try:
+                again = replay_entries(opened, name, count=None if replay < 0 else replay, on_progress=report)
+                done = replace(done, problems=tuple(again))
+            except SandboxFailure as failure:
+                print_note(f"the rollouts of leaderboards were not played again: {failure}")
     lines = list(done.problems[:MAX_REPORTED])
     if len(done.problems) > MAX_REPORTED:
         lines.append(f"and {len(done.problems) - MAX_REPORTED:,} more problems; --json has all")
@@ -341,12 +364,14 @@ def rank_command(
             )
         opened = Hub.open(place, owner=owner)
         found = opened.rankings(name, version or None)
-    table = Table("policy", "reward", "95% interval", "tasks", "failed", "also trained on", "probe", "signed by")
+    table = Table("policy", "reward", "95% interval", "tasks", "also trained on", "track", "probe", "signed by")
     verdict = one_line(opened.find(name, version or None).entry.verdict, 60)
     for one in found:
         table.add_row(*ranking_cells(one), verdict, one.by[:19])
     body = {"environment": name, "rankings": [asdict(one) for one in found]}
-    show_result(body, f"{len(found):,} ranked runs", table=table if found else None, json=json)
+    entry = opened.find(name, version or None).entry
+    line = f"{len(found):,} ranked runs; the main track: {board_command(entry)}"
+    show_result({**body, "command": board_command(entry)}, line, table=table if found else None, json=json)
     return 0 if found else 1
 
 

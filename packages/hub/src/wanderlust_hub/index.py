@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wanderlust.errors import UsageError, nearest_names, one_line
+from wanderlust_hub.board import board_order, entry_problems
 from wanderlust_hub.entry import (
     HubEntry,
     HubError,
@@ -152,7 +153,7 @@ class Hub:
         return usable[-1]
 
     def rankings(self, name: str, version: str | None = None) -> list[Ranking]:
-        """Runs of one version, the newest usable one by default: those of all tasks first, then by their reward.
+        """Runs of one version, the newest usable one by default: by track, then those of all tasks, then by reward.
 
         Those that a revoked key has signed are left out.
         """
@@ -163,7 +164,7 @@ class Hub:
             for one in self.index.rankings
             if (one.run.name, one.run.version) == (entry.name, entry.version) and one.by not in revoked
         ]
-        return sorted(found, key=lambda one: (-one.run.tasks, -one.run.reward, one.number))
+        return sorted(found, key=board_order)
 
     def ranked_rollouts(self, run: RankedRun) -> bytes:
         """The compressed rollouts of a ranked run. Raises HubError when they are not those that were ranked."""
@@ -257,7 +258,7 @@ class Hub:
         for one in self.index.rankings:
             if (one.run.name, one.run.version) == (entry.name, entry.version):
                 try:
-                    self.ranked_rollouts(one.run)
+                    yield from entry_problems(one.run, self.ranked_rollouts(one.run))
                 except HubError as error:
                     yield str(error)
 

@@ -161,7 +161,10 @@ class LogReplay:
             return
         if run.code != listing.entry.code.digest:
             self._refuse(record, f"{run.name} {run.version} has other code than the run")
-        if any(one.run.record.digest == run.record.digest and one.run.name == run.name for one in self.rankings):
+        known = [one.run for one in self.rankings if one.run.name == run.name]
+        if run.record.digest in [one.record.digest for one in known] or (
+            run.answers and (run.answers, run.settings) in [(one.answers, one.settings) for one in known]
+        ):
             self._refuse(record, f"this run of {run.name} is ranked already")
         self.rankings.append(Ranking(run=run, by=record.by, number=record.number))
 

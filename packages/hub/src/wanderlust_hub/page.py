@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wanderlust.errors import one_line
+from wanderlust_hub.board import track
 from wanderlust_hub.entry import Listing, Ranking
 from wanderlust_hub.index import CODE, DATA, Details, Hub, OnProgress, version_folder
 from wanderlust_hub.location import write_durably
@@ -191,12 +192,12 @@ def environment_page(hub: Hub, details: Details, versions: Sequence[Listing]) ->
 
 
 def ranking_cells(ranking: Ranking) -> list[str]:
-    """A row of a leaderboard: policy, reward, interval, tasks, failures, tasks that it was trained on."""
+    """A row of a leaderboard: policy, reward, interval, tasks, tasks that it was trained on, track."""
     run = ranking.run
     interval = "" if run.low is None or run.high is None else f"{run.low:.3f} to {run.high:.3f}"
     shared = "unknown" if run.shared is None else f"{run.shared} of {run.tasks}"
     policy, tasks = one_line(run.policy, 60), f"{run.tasks} of {run.of}"
-    return [policy, f"{run.reward:.3f}", interval, tasks, f"{run.failed}", shared]
+    return [policy, f"{run.reward:.3f}", interval, tasks, shared, track(run) or "main"]
 
 
 def _row(listing: Listing) -> Row:
@@ -255,12 +256,16 @@ def _cost(value: object) -> str:
 
 
 def _leaderboard(rankings: Sequence[Ranking]) -> str:
-    """Ranked runs, each played again before it was signed; nothing without any."""
+    """Ranked runs, each played again before it was signed, by track; nothing without any."""
     if not rankings:
         return ""
-    head = ["policy", "reward", "95% interval", "tasks", "failed", "also trained on", "signed by"]
+    head = ["policy", "reward", "95% interval", "tasks", "also trained on", "track", "signed by"]
     rows = [[*map(_text, ranking_cells(one)), f"<code>{_text(one.by)}</code>"] for one in rankings[:MAX_RANKED]]
-    return "<h2>Leaderboard</h2>\n" + _table(rows, head)
+    known = (
+        "<p>The main track has all tasks, the environment's own limits, and the seed and the samples of this version. "
+        "Every rollout was played again with its answers; who gave these, nobody can check.</p>\n"
+    )
+    return f"<h2>Leaderboard</h2>\n{known}{_table(rows, head)}"
 
 
 def _findings(card: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """`rank`: a run's figures, kept in a hub only where its rollouts can be played again and come to the same.
 
-Every scored rollout is played once more with its recorded answers, in the package's own process and sandbox. Messages,
-ends, states and scores must be equal. Not covered: who really gave the answers, and runs that were not handed in.
+Every rollout is played once more with its recorded answers, in the package's own process and sandbox. Messages, ends,
+states and scores must be equal. Not covered: who really gave the answers, and runs that were not handed in.
 """
 
 from __future__ import annotations
@@ -9,31 +9,50 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import zstandard
 
-from wanderlust.agent.limits import Limits
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, StoreError, UsageError, one_line
 from wanderlust.evals.gate import MAX_TASKS_COMPARED
 from wanderlust.evals.splits import shared_tasks
-from wanderlust.evals.statistics import estimate
 from wanderlust.runner.engine import run_blocking
 from wanderlust.store.provenance import read_lock
 from wanderlust.store.run_folder import EVALUATION_STAGE, STORE_FILE, find_evaluation
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.selection import iter_tasks
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import UNREPLAYABLE_REASONS, replay_rollout
 from wanderlust.types import Rollout, Status, Task
 from wanderlust_hub.add import check_listing, prepare
 from wanderlust_hub.added import CODE_FOLDER, LIBRARY_FOLDER
-from wanderlust_hub.entry import MAX_TEXT_CHARS, HubError, Listing, RankedRun, Ranking, Record, StoredFile
+from wanderlust_hub.board import (
+    LIMITS,
+    SPLIT,
+    answers_digest,
+    grid_of,
+    read_rollouts,
+    reward_figure,
+    track,
+    track_limits,
+)
+from wanderlust_hub.entry import (
+    MAX_TEXT_CHARS,
+    HubEntry,
+    HubError,
+    Listing,
+    RankedRun,
+    Ranking,
+    Record,
+    Setting,
+    StoredFile,
+)
 from wanderlust_hub.index import Hub, OnProgress, rollouts_file
 from wanderlust_hub.isolated import IsolatedEnvironment
 from wanderlust_hub.launch import Source
@@ -41,9 +60,10 @@ from wanderlust_hub.location import folder_of, write_durably
 from wanderlust_hub.publishing import Change, change
 from wanderlust_hub.signing import fingerprint, public_key
 
-SPLIT = "eval"
 MAX_ROLLOUTS, MAX_TRAINING_TASKS = 100_000, 20_000
 COMPRESSION_LEVEL = 10
+SAMPLED_ROLLOUTS = 8
+"""Rollouts of each entry that `wander hub verify` plays again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +107,15 @@ def rank(
     check_listing(opened, listing)
     made = list[tuple[RankedRun, bytes]]()
     with isolated_version(opened, listing) as env:
-        tasks = list(islice(iter_tasks(env, SPLIT), MAX_TASKS_COMPARED))
+        tasks = choose_tasks(iter_tasks(env, SPLIT), MAX_TASKS_COMPARED)
         for run in map(read_run, runs):
-            recompute(env, run, tasks, on_progress=on_progress)
-            made.append(_ranked(listing, run, tasks, trained_on=trained_on))
+            try:
+                rows, settings = grid_of(run.rollouts, tasks, entry=listing.entry, limits=other_limits(env, run))
+            except HubError as error:
+                raise HubError(f"{run.folder} is refused: {error}") from None
+            whole = replace(run, rollouts=rows)
+            recompute(env, whole, tasks, on_progress=on_progress)
+            made.append(_ranked(listing, whole, tasks, trained_on=trained_on, settings=settings))
     for ranked, body in made:
         write_durably(place / rollouts_file(ranked), body)
         record = Record(number=0, previous="", action="rank", by=by, run=ranked)
@@ -133,14 +158,58 @@ def read_run(folder: Path) -> StoredRun:
     return StoredRun(folder=folder, settings=settings, rollouts=rollouts)
 
 
+def other_limits(env: Environment, run: StoredRun) -> dict[str, Any]:
+    """The limits that the run was played under and that are not the environment's own."""
+    given = {name: run.settings[name] for name in sorted(LIMITS & run.settings.keys())}
+    return {name: value for name, value in given.items() if value not in (None, getattr(env.limits, name))}
+
+
+def replay_entries(
+    hub: Hub,
+    name: str | None = None,
+    *,
+    count: int | None = SAMPLED_ROLLOUTS,
+    on_progress: OnProgress = lambda what, number, of: None,
+) -> list[str]:
+    """Play rollouts of every entry again, in the sandbox; returns what comes out otherwise, one line each.
+
+    Of each entry `count` rollouts, drawn by the digest of the newest record of the log, so that nobody knew them when
+    the entry was made; all where it is None. Versions that are withdrawn are left out.
+    """
+    problems = list[str]()
+    for listing in hub.newest() if name is None else [hub.find(name)]:
+        found = hub.rankings(listing.entry.name, listing.entry.version)
+        if not found:
+            continue
+        with isolated_version(hub, listing) as env:
+            tasks = choose_tasks(iter_tasks(env, SPLIT), MAX_TASKS_COMPARED)
+            for one in found:
+                try:
+                    some = _drawn(hub, one.run, tasks, entry=listing.entry, count=count)
+                    recompute(env, some, tasks, on_progress=on_progress)
+                except HubError as error:
+                    problems.append(f"{one.run.name} {one.run.version}, {one_line(one.run.policy, 60)!r}: {error}")
+    return problems
+
+
+def _drawn(hub: Hub, run: RankedRun, tasks: Sequence[Task], *, entry: HubEntry, count: int | None) -> StoredRun:
+    """The rollouts that are played again. Raises HubError where they are not those of a run of its track."""
+    rows = read_rollouts(hub.ranked_rollouts(run))
+    if run.answers:
+        _, departs = grid_of(rows, tasks, entry=entry, limits=track_limits(run))
+        if departs != run.settings:
+            raise HubError(f"it is signed for the track {track(run) or 'main'!r}, and is of another one")
+    draw = Random(f"{hub.index.head}/{run.record.digest}")
+    some = rows if count is None else draw.sample(rows, min(count, len(rows)))
+    return StoredRun(folder=Path("the run"), settings=track_limits(run), rollouts=some)
+
+
 def recompute(
     env: Environment, run: StoredRun, tasks: Iterable[Task], *, on_progress: OnProgress = lambda what, number, of: None
 ) -> None:
     """Play every scored rollout again. Raises HubError at the first of another task, or that comes out otherwise."""
     known = {task.id: _body(task) for task in tasks}
-    bounds = {field.name for field in fields(Limits)} & run.settings.keys()
-    given = {name: run.settings[name] for name in bounds if run.settings[name] is not None}
-    limits, places = replace(env.limits, **given), set[tuple[str, int, int]]()
+    limits, places = replace(env.limits, **other_limits(env, run)), set[tuple[str, int, int]]()
 
     async def replay() -> None:
         for number, one in enumerate(run.rollouts, 1):
@@ -165,16 +234,15 @@ def recompute(
 
 
 def _ranked(
-    listing: Listing, run: StoredRun, tasks: Sequence[Task], *, trained_on: Sequence[Path]
+    listing: Listing,
+    run: StoredRun,
+    tasks: Sequence[Task],
+    *,
+    trained_on: Sequence[Path],
+    settings: Mapping[str, Setting],
 ) -> tuple[RankedRun, bytes]:
     """The figures of a run, and its rollouts as they are kept."""
-    scored = [one for one in run.rollouts if one.status is not Status.ERROR]
-    rewards = dict[str, list[float]]()
-    for one in scored:
-        seat = one.main_trajectory
-        if seat is not None and seat.score is not None:
-            rewards.setdefault(one.task.id, []).append(seat.score.reward)
-    figure = estimate(rewards.values())
+    figure, played = reward_figure(run.rollouts)
     lines = (msgspec.json.encode(replace(one, seconds=0.0), order="sorted") + b"\n" for one in run.rollouts)
     body = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(b"".join(lines))
     lock = read_lock(run.folder if run.folder.is_dir() else run.folder.parent)
@@ -190,13 +258,15 @@ def _ranked(
         reward=figure.value,
         low=figure.low,
         high=figure.high,
-        tasks=len(rewards),
+        tasks=played,
         of=len(tasks),
         rollouts=len(run.rollouts),
-        failed=len(run.rollouts) - len(scored),
+        failed=0,
         shared=shared,
         trained_on=one_line(where, MAX_TEXT_CHARS),
         record=StoredFile.of(body),
+        settings=dict(settings),
+        answers=answers_digest(run.rollouts),
     )
     return ranked, body
 
