@@ -1,7 +1,8 @@
 """How often a 95% interval holds the truth of few tasks, and how wide it is: drawn outcomes of nine shapes.
 
 Each shape draws a task's difficulty, then its rewards; the truth is known, or the mean of many draws. A figure is that
-of the worst number of tasks and samples of a shape; draws without an interval ("too few tasks to tell") are counted.
+of the worst number of tasks and samples of a shape: draws whose interval does not leave out the truth. Draws without an
+interval ("too few tasks to tell") leave nothing out; the note says at which numbers of tasks most have none.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Intervals that hold the truth, of those that there are."""
-        return self.held / self.draws if self.draws else 1.0
+        """Draws whose interval does not leave the truth out."""
+        return (self.held + self.none) / (self.draws + self.none)
 
 
 def truths(name: str) -> tuple[float, float]:
@@ -170,8 +171,8 @@ def over_seeds(seeds: int, tasks: int) -> Coverage:
 
 def _bar(name: str, cells: dict[tuple[int, int], Coverage], unit: str) -> Bar:
     (tasks, other), worst = min(cells.items(), key=lambda one: one[1].share)
-    without = sorted({where[0] for where, cell in cells.items() if cell.none and not cell.draws})
-    few, many = min(where for where, cell in cells.items() if cell.draws), max(cells)
+    without = sorted({where[0] for where, cell in cells.items() if cell.none > cell.draws})
+    few, many = min(where for where, cell in cells.items() if cell.draws > cell.none), max(cells)
     note = f"worst at {tasks} tasks, {other} {unit}; mean width " + ", ".join(
         f"{cells[where].widths / cells[where].draws:.2f} at {where[0]}" for where in dict.fromkeys((few, many))
     )

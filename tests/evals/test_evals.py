@@ -28,14 +28,14 @@ def test_wilson_is_the_textbook_interval():
 
 
 def test_means_of_single_observations_have_the_usual_error():
-    found = mean([[0.3], [0.4], [0.5], [0.8]])
-    half = 2.57058 * sqrt(0.64 / 5 / 6)  # Student's quantile of 5 degrees of freedom, with 0 and 1: their mean is 0.5
-    assert (found.value, found.count, found.clusters) == (0.5, 4, 4)
+    found = mean([[0.3], [0.4], [0.5], [0.5], [0.8]])
+    half = 2.44691 * sqrt(0.64 / 6 / 7)  # Student's quantile of 6 degrees of freedom, with 0 and 1: their mean is 0.5
+    assert (found.value, found.count, found.clusters) == (0.5, 5, 5)
     assert (found.low, found.high) == pytest.approx((0.5 - half, 0.5 + half), rel=1e-5)
 
 
 def test_copies_of_an_observation_make_it_no_surer():
-    once, often = mean([[0.0], [0.5], [0.9]]), mean([[0.0] * 9, [0.5] * 9, [0.9] * 9])
+    once, often = mean([[n / 5] for n in range(5)]), mean([[n / 5] * 9 for n in range(5)])
     assert (once.low, once.high) == pytest.approx((often.low, often.high))
     once, often = share_estimate([[0], [1], [1]]), share_estimate([[0] * 9, [1] * 9, [1] * 9])
     assert (once.low, once.high) == pytest.approx((often.low, often.high))
@@ -48,7 +48,7 @@ def test_a_single_task_speaks_of_itself():
         pytest.approx(wilson(0.5, 4, quantile=student_quantile(3))[0]),
         1,
     )
-    assert mean([[0.2, 0.4, 0.9]]).low == mean([[0.2], [0.4], [0.9]]).low
+    assert mean([[0.1, 0.2, 0.4, 0.9, 0.9]]).low == mean([[0.1], [0.2], [0.4], [0.9], [0.9]]).low
     assert mean([[0.5]]).low is None
     assert str(mean([[0.5]])) == "0.500"
 

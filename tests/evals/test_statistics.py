@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.statistics import (
+    LEAST_GRADED,
     LEAST_TASKS,
     estimate,
     mean,
@@ -86,7 +87,7 @@ def test_the_mean_is_the_textbook_one_with_clustered_errors(clusters):
 
 
 @ENOUGH
-@given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=4), min_size=2, max_size=9))
+@given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=4), min_size=LEAST_GRADED, max_size=9))
 def test_rewards_between_0_and_1_have_an_interval_between_them(clusters):
     low, high = interval(clusters, (0.0, 1.0))
     found = mean(clusters)
@@ -100,6 +101,8 @@ def test_few_values_of_an_unknown_range_have_no_interval() -> None:
     assert mean(values).low is not None
     assert mean(values[1:]).low is None
     assert mean([[3.0]] * LEAST_TASKS).low is None
+    assert mean([[0.5]] * LEAST_GRADED).low is not None
+    assert mean([[0.5]] * (LEAST_GRADED - 1)).low is None
 
 
 @ENOUGH

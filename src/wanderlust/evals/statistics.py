@@ -14,8 +14,9 @@ from wanderlust.rubrics.moments import student_quantile
 Z95 = NormalDist().inv_cdf(0.975)
 MAX_EXACT_DIFFERENCES = 12
 """Differences whose signs are all flipped; 2^12 sums take a few milliseconds."""
-LEAST_TASKS = 8
-"""Tasks below which a mean of values whose range nobody knows has no interval: none that is short is honest."""
+LEAST_GRADED, LEAST_TASKS = 5, 8
+"""Tasks below which a mean has no interval, as none that is short is honest: of values within -1 and 1 that are not all 0
+or 1; of values whose range nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,8 @@ def mean(clusters: Iterable[Sequence[float]]) -> Estimate:
     "Adding Error Bars to Evals" (2024), arXiv:2411.00640, eq. 4, and Student's quantile. Few tasks do not show how far
     others lie, so the interval is that of the tasks and of two more, one at each end of the range: 0 and 1 where all
     values are between them, -1 and 1 likewise, as Agresti & Coull (1998) do for shares; else 1.5 times the range of the
-    tasks' means above and below the mean. Of that kind there is no interval below LEAST_TASKS tasks, nor where all are
-    equal. With a single task the interval speaks of that task only.
+    tasks' means above and below the mean, and no interval where all are equal. There is none below LEAST_GRADED tasks
+    of the first kind, and below LEAST_TASKS of the second. With a single task the interval speaks of that task only.
     """
     observed = _observe(clusters)
     groups, number, value = observed.groups, len(observed.groups), observed.value
@@ -62,7 +63,7 @@ def mean(clusters: Iterable[Sequence[float]]) -> Estimate:
         averages = [fmean(group) for group in groups]
         reach = 1.5 * (max(averages) - min(averages))
         ends = (value - reach, value + reach)
-    if number < (2 if known else LEAST_TASKS) or ends[1] - ends[0] <= 1e-12 * abs(value):
+    if number < (LEAST_GRADED if known else LEAST_TASKS) or ends[1] - ends[0] <= 1e-12 * abs(value):
         return Estimate(value=value, low=None, high=None, count=observed.count, clusters=observed.clusters)
     size, more = observed.count / number, number + 2
     count = observed.count + 2 * size
