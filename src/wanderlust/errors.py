@@ -212,10 +212,18 @@ def printable(text: str) -> str:
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+_LINE_ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
+
+
 def one_line(text: str, limit: int = 200) -> str:
-    """`printable` text on one line of at most `limit` characters, cut with an ellipsis."""
-    line = printable(" ".join(text[: 4 * limit].split()))
+    """`printable` text with line ends and tabs as `\\n` and `\\t`, at most `limit` characters, cut with an ellipsis."""
+    line = printable(text[: limit + 1]).translate(_LINE_ESCAPES)
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def quoted(text: str, limit: int = 60) -> str:
+    """`repr` of the first `limit` characters; an ellipsis behind it says that there are more."""
+    return repr(text[:limit]) + "…" * (len(text) > limit)
 
 
 def nearest_names(name: str, valid_names: list[str], *, kind: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, UsageError, answer_blocked, one_line
+from wanderlust.errors import PolicyFailure, UsageError, answer_blocked, one_line, quoted
 from wanderlust.types import (
     IMAGE_MARK,
     AnswerDetails,
@@ -217,7 +217,7 @@ def _decode_answer(body: bytes) -> _Answer:
             whole = json.dumps(json.loads(body), ensure_ascii=False)
         except ValueError:
             raise error from None
-        return _answers.decode(whole.encode(errors="replace"))
+        return _answers.decode(whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def message_to_wire(message: Message, *, reasoning: bool = False) -> dict[str, Any]:
@@ -377,8 +377,8 @@ class Image:
     def __init__(self, url: Any):
         """Raises UsageError for a URL that is neither `https:`, `http:` nor `data:` with an image in it."""
         if not isinstance(url, str) or not _IMAGE_URL.match(url):
-            start = one_line(str(url))[:40]
-            raise UsageError(f"an image at {start!r}: it must be an https: URL, or a data: URL of an image")
+            start = quoted(str(url), 40)
+            raise UsageError(f"an image at {start}: it must be an https: URL, or a data: URL of an image")
         self.url = url
 
 

@@ -222,6 +222,8 @@ export interface Message {
   tool_calls?: ToolCall[]
   tool_call_id?: string | null
   reasoning?: string | null
+  /** Full length in characters when `reasoning` was cut. */
+  reasoning_cut?: number
   name?: string | null
   /** Full length in characters when `content` was cut. */
   cut?: number
