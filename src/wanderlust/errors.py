@@ -131,13 +131,16 @@ class PolicyRefused(PolicyFailure):
 
 
 BLOCKED = "blocked: "
-"""Beginning of a failure's `refusal` where a provider's filter blocked one conversation; it says nothing of others."""
+"""Beginning of a failure's `refusal` where a provider blocked one conversation; it says nothing of others."""
+MAX_BLOCKED_CHARS = 4_000
+"""Characters of a blocked answer's text that its failure tells."""
 
 
-def answer_blocked(reason: str, *, what: str = "answer") -> PolicyFailure:
-    """The failure where a provider's filter, and not the model, kept a prompt or an answer back."""
+def answer_blocked(reason: str, *, what: str = "answer", text: str = "") -> PolicyFailure:
+    """The failure where a provider kept a prompt or an answer back; `text` is what came of the answer."""
     why = one_line(reason)
-    return PolicyFailure(f"the provider blocked the {what}: {why}", refusal=BLOCKED + why)
+    came = f", of which came {quoted(text, MAX_BLOCKED_CHARS)}" if text else ""
+    return PolicyFailure(f"the provider blocked the {what}: {why}{came}", refusal=BLOCKED + why)
 
 
 class EnvironmentFailure(Failure):

@@ -90,7 +90,7 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    choices: list[_Choice]
+    choices: list[_Choice] = []
     usage: dict[str, Any] | None = None
     prompt_token_ids: Any = None
 
@@ -158,18 +158,35 @@ def parse_chat_completion(body: bytes, *, details: bool = False) -> Completion:
     names = RETURNED_FIELDS if message.reasoning_content or not reasoning else ("reasoning", *RETURNED_FIELDS)
     usage = parse_usage(answer.usage or {})
     if finish == CONTENT_FILTER:
-        raise answer_blocked(CONTENT_FILTER)
+        raise answer_blocked(CONTENT_FILTER, text=content + refusal)
+    if finish == "error":
+        raise PolicyFailure(f"the server broke the answer off, of which came {quoted(content)}")
+    finish = finish_of(finish, calls, refused=bool(refusal))
     if not (content or refusal or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
         raise PolicyFailure("a chat completion with neither content nor tool calls")
     return Completion(
         message=Message(
             "assistant", content + refusal, calls, reasoning=reasoning, extra=_extra_fields(message, names)
         ),
-        finish="refusal" if refusal and not calls else finish or ("tool_calls" if calls else "stop"),
+        finish=finish,
         usage=usage,
         tokens=answer.tokens(),
         details=answer.details() if details else None,
     )
+
+
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
+"""Finishes by which APIs say that a limit cut the answer, in small letters."""
+
+
+def finish_of(reason: str | None, calls: Sequence[ToolCall], *, refused: bool = False) -> str:
+    """The `Completion.finish` of an answer with these calls that its API says has ended for this reason.
+
+    An answer with calls is no refusal, whatever it says before them; a limit counts before its calls, which may be cut.
+    """
+    if refused and not calls:
+        return "refusal"
+    return "length" if (reason or "").lower() in _CUT else "tool_calls" if calls else "stop"
 
 
 CONTENT_FILTER = "content_filter"

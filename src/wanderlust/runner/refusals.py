@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from wanderlust.errors import BLOCKED, PolicyRefused
 from wanderlust.policies.base import API_KEY_VARIABLE
-from wanderlust.policies.refusals import MAX_REFUSALS
+from wanderlust.policies.refusals import MAX_REFUSALS, NO_CREDIT
 from wanderlust.types import Rollout, Status
 
 KEY_ADVICE = f"check the key: {API_KEY_VARIABLE}, or the variable that --api-key names"
 ADVICE = {
     "HTTP 401": KEY_ADVICE,
     "HTTP 403": KEY_ADVICE,
-    "HTTP 429": "the account has nothing left to pay with: add credit, or use another key",
+    NO_CREDIT: "the account has nothing left to pay with: add credit, or use another key",
     "HTTP 404": "check the URL and the model's name (--model)",
 }
 """What to do, by refusal."""
