@@ -1,4 +1,4 @@
-"""One event has one meaning, whatever the provider's API: each event, as each API says it, is the same answer or failure."""
+"""One event has one meaning, whatever the API: each event, as each API says it, is the same answer or failure."""
 
 from __future__ import annotations
 
