@@ -116,10 +116,12 @@ class ContextFull(StopEpisode):
 class Failure(WanderlustError):
     """Base of the failures that a rollout records; the class names the wall."""
 
-    def __init__(self, message: str = "", *, transient: bool = False, refusal: str = ""):
+    def __init__(self, message: str = "", *, transient: bool = False, refusal: str = "", output: str = ""):
         super().__init__(message)
         self.transient = transient
         self.refusal = refusal
+        self.output = output
+        """What the program behind it wrote; its last lines are kept."""
 
 
 class PolicyFailure(Failure):
@@ -132,6 +134,8 @@ class PolicyRefused(PolicyFailure):
 
 BLOCKED = "blocked: "
 """Beginning of a failure's `refusal` where a provider blocked one conversation; it says nothing of others."""
+CONTENT_FILTER = "content_filter"
+"""Finish of an answer that the server's filter kept back, and code of an error where it did so with the prompt."""
 MAX_BLOCKED_CHARS = 4_000
 """Characters of a blocked answer's text that its failure tells."""
 

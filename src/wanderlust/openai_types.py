@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, UsageError, answer_blocked, one_line, quoted
+from wanderlust.errors import CONTENT_FILTER, PolicyFailure, UsageError, answer_blocked, one_line, quoted
 from wanderlust.types import (
     IMAGE_MARK,
     AnswerDetails,
@@ -189,8 +189,6 @@ def finish_of(reason: str | None, calls: Sequence[ToolCall], *, refused: bool = 
     return "length" if (reason or "").lower() in _CUT else "tool_calls" if calls else "stop"
 
 
-CONTENT_FILTER = "content_filter"
-"""Finish of an answer that the server's filter kept back, and code of an error where it did so with the prompt."""
 RETURNED_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
 """Fields of an answer that servers want back unchanged in the requests that follow: signatures of what was thought."""
 

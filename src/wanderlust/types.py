@@ -274,6 +274,25 @@ class Trajectory:
         return [turn for turn in range(len(self.turns)) if turn not in continued]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureDetails:
+    """Where a rollout failed, for people.
+
+    Example:
+        >>> FailureDetails(place="game.py:12 in run", advice="mend the environment there").place
+        'game.py:12 in run'
+    """
+
+    place: str = ""
+    """Innermost line of the user's own files; empty where the failure came through none of them."""
+    traceback: str = ""
+    """The frames in those files, outermost first."""
+    output: str = ""
+    """The last lines that the program behind the failure wrote."""
+    advice: str = ""
+    """What to do."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Rollout:
     """The record of one episode: one environment, one task, one seed, one or more seats.
@@ -294,6 +313,8 @@ class Rollout:
     stop_reason: str = "done"
     """Why it ended: `done`, a limit's name, or the class name of the failure."""
     error: str | None = None
+    failure: FailureDetails | None = None
+    """Where it failed; None where it did not, and in runs of before."""
     transient: bool = False
     """True when the failure may pass by itself, so that trying again makes sense."""
     refusal: str = ""

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wanderlust.errors import BLOCKED, PolicyFailure
-from wanderlust.openai_types import CONTENT_FILTER
+from wanderlust.errors import BLOCKED, CONTENT_FILTER, PolicyFailure
 
 CONTEXT_STATUSES = frozenset({400, 413, 422, 500, 502, 503})
 """Statuses with which servers refuse a conversation that is too long."""

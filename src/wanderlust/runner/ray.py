@@ -35,7 +35,8 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
-from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings, unscore
+from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings
+from wanderlust.runner.failures import unscore
 from wanderlust.types import Rollout, Status, Task
 
 EMPTY_TASK = Task(id="")

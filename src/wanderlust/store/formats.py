@@ -149,6 +149,7 @@ def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
         "status": str(rollout.status),
         "stop_reason": rollout.stop_reason,
         "error": rollout.error,
+        "failure": asdict(rollout.failure) if rollout.failure is not None else None,
         "seconds": rollout.seconds,
         "answer": rollout.task.answer,
         "state": dict(rollout.state),

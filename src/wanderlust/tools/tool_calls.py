@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.agent import track
-from wanderlust.errors import WanderlustError, quoted
+from wanderlust.errors import WanderlustError, one_line, quoted
 from wanderlust.tools.function import ToolError, WrongArguments, as_text
 from wanderlust.types import Message, Tool, ToolCall, tool_message
 
@@ -154,15 +154,12 @@ class _CallRound:
                 return _error(call, CallOutcome.TIMEOUT, f"{call.name} was stopped after {seconds:g} seconds")
             return _error(call, CallOutcome.TOOL_ERROR, format_exception_only(error)[-1])
         limit = self.limits.max_result_chars
-        cut = len(text) > limit
-        return ToolCallResult(call=call, outcome=CallOutcome.DONE, text=_clipped(text, limit), truncated=cut)
+        # Lone surrogates can be neither sent nor stored.
+        clipped, cut = text[:limit].encode(errors="backslashreplace").decode(), len(text) > limit
+        if cut:
+            clipped += f"\n[cut: the first {limit} of {len(text)} characters]"
+        return ToolCallResult(call=call, outcome=CallOutcome.DONE, text=clipped, truncated=cut)
 
 
 def _error(call: ToolCall, outcome: CallOutcome, why: str) -> ToolCallResult:
-    return ToolCallResult(call=call, outcome=outcome, text=ERROR_PREFIX + _clipped(why, MAX_TOOL_ERROR_CHARS))
-
-
-def _clipped(text: str, limit: int) -> str:
-    # Lone surrogates can be neither sent nor stored.
-    whole = text[:limit].encode(errors="backslashreplace").decode()
-    return whole if len(text) <= limit else f"{whole}\n[cut: the first {limit} of {len(text)} characters]"
+    return ToolCallResult(call=call, outcome=outcome, text=ERROR_PREFIX + one_line(why.strip(), MAX_TOOL_ERROR_CHARS))

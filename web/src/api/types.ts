@@ -116,7 +116,7 @@ export interface Report {
   passes: Record<string, Estimate>
   parts: Record<string, Estimate>
   metrics: Record<string, Estimate>
-  errors: Record<string, { count: number; first: string }>
+  errors: Record<string, { count: number; first: string; places?: Record<string, number> }>
   stops: Record<string, number>
   usage: {
     turns: number
@@ -269,6 +269,8 @@ export interface Opened {
   status: string
   stop_reason: string
   error: string | null
+  /** Where it failed; null where it did not, and in runs of before. */
+  failure?: { place: string; traceback: string; output: string; advice: string } | null
   state: Record<string, Json>
   again: string | null
   previous: number | null
