@@ -12,9 +12,6 @@ from wanderlust.errors import one_line
 from wanderlust.evals.statistics import Estimate
 from wanderlust.runner.terminal import Console, Table
 
-MAX_PLACES_SHOWN = 5
-"""Places of a failure that are listed."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCount:
@@ -25,13 +22,6 @@ class ErrorCount:
     """The message of the first one, in the order of tasks and samples."""
     places: Mapping[str, int] = field(default_factory=dict)
     """How many were raised at each place in the user's own files, most first."""
-
-    def first_places(self) -> Iterator[tuple[str, str]]:
-        """The commonest places and their counts, for the terminal."""
-        for place, count in list(self.places.items())[:MAX_PLACES_SHOWN]:
-            yield one_line(place), str(count)
-        if (left := len(self.places) - MAX_PLACES_SHOWN) > 0:
-            yield f"{left} more places (all with --json)", ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +209,8 @@ class Report:
         table.add_row("scored", f"{self.coverage:.1%}", "", f"{self.scored} of {self.played}")
         for name, errors in self.errors.items():
             table.add_row(one_line(name), "failed", one_line(errors.first), str(errors.count))
-            for place, times in errors.first_places():
-                table.add_row("", "at", place, times)
+            for place, times in errors.places.items():
+                table.add_row("", "at", one_line(place), str(times))
         for name, count in self.stops.items():
             if name not in self.errors:
                 table.add_row(f"ended: {one_line(name)}", "", "", str(count))

@@ -21,15 +21,10 @@ CONTEXT_STATUSES = frozenset({400, 413, 422, 500, 502, 503})
 CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
 """Values of an error's `code` or `type` that say so."""
 BLOCK_CODES = frozenset(
-    {
-        *("content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"),
-        *("invalid_prompt", "data_inspection_failed"),
-    }
+    {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation", "invalid_prompt"}
 )
 """Values of an error's `code` or `type` where a filter blocked the prompt."""
-_BLOCK_TEXT = re.compile(
-    r"content (filter|management|moderation)(ing)? policy|violates (our )?usage guidelines", re.IGNORECASE
-)
+_BLOCK_TEXT = re.compile(r"content (filter|management)(ing)? policy|violates (our )?usage guidelines", re.IGNORECASE)
 QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"})
 """Values that say that nothing is left to pay with: waiting is no use, whatever the status."""
 _QUOTA_TEXT = re.compile(r"credit balance is too low|insufficient (balance|credits|funds|quota)", re.IGNORECASE)

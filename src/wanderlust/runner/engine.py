@@ -28,9 +28,8 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
-from wanderlust.runner.failures import unscore
+from wanderlust.runner.failures import RefusalGuard, unscore
 from wanderlust.runner.pause import wait_if_paused
-from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task
 
 SeatPolicies: TypeAlias = Policy | Mapping[str, Policy]
