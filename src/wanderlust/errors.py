@@ -67,6 +67,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 
@@ -122,6 +123,25 @@ class Failure(WanderlustError):
         self.refusal = refusal
         self.output = output
         """What the program behind it wrote; its last lines are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureDetails:
+    """Where a rollout failed, for people.
+
+    Example:
+        >>> FailureDetails(place="game.py:12 in run", advice="mend the environment there").place
+        'game.py:12 in run'
+    """
+
+    place: str = ""
+    """Innermost line of the user's own files; empty where the failure came through none of them."""
+    traceback: str = ""
+    """The frames in those files, outermost first."""
+    output: str = ""
+    """The last lines that the program behind the failure wrote."""
+    advice: str = ""
+    """What to do."""
 
 
 class PolicyFailure(Failure):

@@ -254,7 +254,7 @@ def _fingerprint(result: Rollout) -> bytes | str:
             metrics = {name: v for name, v in score.metrics.items() if name.rpartition("/")[2] not in usage}
             score = replace(score, metrics=metrics)
         trajectories.append(replace(one, score=score))
-    timeless = replace(result, seconds=0.0, trajectories=trajectories)
+    timeless = replace(result, seconds=0.0, failure=None, trajectories=trajectories)
     return _encoded(timeless) or repr(timeless)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from wanderlust.declared_tools import DeclaredTool as DeclaredTool  # noqa: PLC0414
 from wanderlust.declared_tools import Tool as Tool  # noqa: PLC0414  # most import it from here
+from wanderlust.errors import FailureDetails
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -272,25 +273,6 @@ class Trajectory:
         """Indices of the turns that no other continues: the last one of each conversation."""
         continued = {self.parent(turn) for turn in range(len(self.turns))}
         return [turn for turn in range(len(self.turns)) if turn not in continued]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureDetails:
-    """Where a rollout failed, for people.
-
-    Example:
-        >>> FailureDetails(place="game.py:12 in run", advice="mend the environment there").place
-        'game.py:12 in run'
-    """
-
-    place: str = ""
-    """Innermost line of the user's own files; empty where the failure came through none of them."""
-    traceback: str = ""
-    """The frames in those files, outermost first."""
-    output: str = ""
-    """The last lines that the program behind the failure wrote."""
-    advice: str = ""
-    """What to do."""
 
 
 @dataclass(slots=True, kw_only=True)

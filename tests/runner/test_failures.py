@@ -15,7 +15,7 @@ import pytest
 from wanderlust.adapters.external_program import Program
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, SingleTurnEnvironment
-from wanderlust.errors import Failure, PolicyFailure, ToolFailure, boundary
+from wanderlust.errors import Failure, FailureDetails, PolicyFailure, ToolFailure, boundary
 from wanderlust.evals.evaluate import evaluate
 from wanderlust.evals.evaluation import rescore_groups
 from wanderlust.policies.scripted import Scripted
@@ -28,7 +28,7 @@ from wanderlust.store.run import load_run
 from wanderlust.studio.rollouts import rollout_record
 from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import FailureDetails, Group, Rollout, Status, Task, ToolCall, assistant, user
+from wanderlust.types import Group, Rollout, Status, Task, ToolCall, assistant, user
 
 HERE = Path(__file__).name
 TASKS = [Task(id=f"t{n}", prompt=(user("?"),), info={"n": n}) for n in range(4)]

@@ -13,6 +13,7 @@ from wanderlust.errors import (
     BLOCKED,
     EnvironmentFailure,
     Failure,
+    FailureDetails,
     PolicyFailure,
     PolicyRefused,
     RubricFailure,
@@ -24,7 +25,7 @@ from wanderlust.errors import (
 )
 from wanderlust.policies.base import API_KEY_VARIABLE
 from wanderlust.policies.refusals import MAX_REFUSALS, NO_CREDIT
-from wanderlust.types import FailureDetails, Rollout, Status
+from wanderlust.types import Rollout, Status
 
 MAX_FRAMES, MAX_OUTPUT_LINES, MAX_LINE_CHARS = 20, 20, 1_000
 """Frames of a traceback and lines of a program's output that are kept, the last ones, and characters of such a line."""

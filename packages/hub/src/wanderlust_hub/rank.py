@@ -175,7 +175,9 @@ def _ranked(
         if seat is not None and seat.score is not None:
             rewards.setdefault(one.task.id, []).append(seat.score.reward)
     figure = estimate(rewards.values())
-    lines = (msgspec.json.encode(replace(one, seconds=0.0), order="sorted") + b"\n" for one in run.rollouts)
+    lines = (
+        msgspec.json.encode(replace(one, seconds=0.0, failure=None), order="sorted") + b"\n" for one in run.rollouts
+    )
     body = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(b"".join(lines))
     lock = read_lock(run.folder if run.folder.is_dir() else run.folder.parent)
     inputs = lock.made_by[-1].get("inputs", {}) if lock is not None and lock.made_by else {}
