@@ -237,7 +237,7 @@ def test_text_from_outside_cannot_steer_a_terminal(hostile):
 
 def test_text_stays_readable():
     assert printable("zażółć 😀\n\tgęślą") == "zażółć 😀\n\tgęślą"
-    assert one_line("a\n  b\r\nc\x1b") == "a b c\\x1b"
+    assert one_line("a\n  b\r\nc\x1b") == "a\\n  b\\r\\nc\\x1b"
     assert len(one_line("x" * 10**6)) == 200
 
 

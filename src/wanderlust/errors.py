@@ -67,6 +67,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 
@@ -116,10 +117,31 @@ class ContextFull(StopEpisode):
 class Failure(WanderlustError):
     """Base of the failures that a rollout records; the class names the wall."""
 
-    def __init__(self, message: str = "", *, transient: bool = False, refusal: str = ""):
+    def __init__(self, message: str = "", *, transient: bool = False, refusal: str = "", output: str = ""):
         super().__init__(message)
         self.transient = transient
         self.refusal = refusal
+        self.output = output
+        """What the program behind it wrote; its last lines are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureDetails:
+    """Where a rollout failed, for people.
+
+    Example:
+        >>> FailureDetails(place="game.py:12 in run", advice="mend the environment there").place
+        'game.py:12 in run'
+    """
+
+    place: str = ""
+    """Innermost line of the user's own files; empty where the failure came through none of them."""
+    traceback: str = ""
+    """The frames in those files, outermost first."""
+    output: str = ""
+    """The last lines that the program behind the failure wrote."""
+    advice: str = ""
+    """What to do."""
 
 
 class PolicyFailure(Failure):
@@ -131,13 +153,18 @@ class PolicyRefused(PolicyFailure):
 
 
 BLOCKED = "blocked: "
-"""Beginning of a failure's `refusal` where a provider's filter blocked one conversation; it says nothing of others."""
+"""Beginning of a failure's `refusal` where a provider blocked one conversation; it says nothing of others."""
+CONTENT_FILTER = "content_filter"
+"""Finish of an answer that the server's filter kept back, and code of an error where it did so with the prompt."""
+MAX_BLOCKED_CHARS = 4_000
+"""Characters of a blocked answer's text that its failure tells."""
 
 
-def answer_blocked(reason: str, *, what: str = "answer") -> PolicyFailure:
-    """The failure where a provider's filter, and not the model, kept a prompt or an answer back."""
+def answer_blocked(reason: str, *, what: str = "answer", text: str = "") -> PolicyFailure:
+    """The failure where a provider kept a prompt or an answer back; `text` is what came of the answer."""
     why = one_line(reason)
-    return PolicyFailure(f"the provider blocked the {what}: {why}", refusal=BLOCKED + why)
+    came = f", of which came {quoted(text, MAX_BLOCKED_CHARS)}" if text else ""
+    return PolicyFailure(f"the provider blocked the {what}: {why}{came}", refusal=BLOCKED + why)
 
 
 class EnvironmentFailure(Failure):
@@ -212,10 +239,18 @@ def printable(text: str) -> str:
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+_LINE_ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
+
+
 def one_line(text: str, limit: int = 200) -> str:
-    """`printable` text on one line of at most `limit` characters, cut with an ellipsis."""
-    line = printable(" ".join(text[: 4 * limit].split()))
+    """`printable` text with line ends and tabs as `\\n` and `\\t`, at most `limit` characters, cut with an ellipsis."""
+    line = printable(text[: limit + 1]).translate(_LINE_ESCAPES)
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def quoted(text: str, limit: int = 60) -> str:
+    """`repr` of the first `limit` characters; an ellipsis behind it says that there are more."""
+    return repr(text[:limit]) + "…" * (len(text) > limit)
 
 
 def nearest_names(name: str, valid_names: list[str], *, kind: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, UsageError, answer_blocked, one_line
+from wanderlust.errors import CONTENT_FILTER, PolicyFailure, UsageError, answer_blocked, one_line, quoted
 from wanderlust.types import (
     IMAGE_MARK,
     AnswerDetails,
@@ -90,7 +90,7 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    choices: list[_Choice]
+    choices: list[_Choice] = []
     usage: dict[str, Any] | None = None
     prompt_token_ids: Any = None
 
@@ -158,22 +158,37 @@ def parse_chat_completion(body: bytes, *, details: bool = False) -> Completion:
     names = RETURNED_FIELDS if message.reasoning_content or not reasoning else ("reasoning", *RETURNED_FIELDS)
     usage = parse_usage(answer.usage or {})
     if finish == CONTENT_FILTER:
-        raise answer_blocked(CONTENT_FILTER)
+        raise answer_blocked(CONTENT_FILTER, text=content + refusal)
+    if finish == "error":
+        raise PolicyFailure(f"the server broke the answer off, of which came {quoted(content)}")
+    finish = finish_of(finish, calls, refused=bool(refusal))
     if not (content or refusal or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
         raise PolicyFailure("a chat completion with neither content nor tool calls")
     return Completion(
         message=Message(
             "assistant", content + refusal, calls, reasoning=reasoning, extra=_extra_fields(message, names)
         ),
-        finish="refusal" if refusal and not calls else finish or ("tool_calls" if calls else "stop"),
+        finish=finish,
         usage=usage,
         tokens=answer.tokens(),
         details=answer.details() if details else None,
     )
 
 
-CONTENT_FILTER = "content_filter"
-"""Finish of an answer that the server's filter kept back, and code of an error where it did so with the prompt."""
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
+"""Finishes by which APIs say that a limit cut the answer, in small letters."""
+
+
+def finish_of(reason: str | None, calls: Sequence[ToolCall], *, refused: bool = False) -> str:
+    """The `Completion.finish` of an answer with these calls that its API says has ended for this reason.
+
+    An answer with calls is no refusal, whatever it says before them; a limit counts before its calls, which may be cut.
+    """
+    if refused and not calls:
+        return "refusal"
+    return "length" if (reason or "").lower() in _CUT else "tool_calls" if calls else "stop"
+
+
 RETURNED_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
 """Fields of an answer that servers want back unchanged in the requests that follow: signatures of what was thought."""
 
@@ -217,7 +232,7 @@ def _decode_answer(body: bytes) -> _Answer:
             whole = json.dumps(json.loads(body), ensure_ascii=False)
         except ValueError:
             raise error from None
-        return _answers.decode(whole.encode(errors="replace"))
+        return _answers.decode(whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def message_to_wire(message: Message, *, reasoning: bool = False) -> dict[str, Any]:
@@ -377,8 +392,8 @@ class Image:
     def __init__(self, url: Any):
         """Raises UsageError for a URL that is neither `https:`, `http:` nor `data:` with an image in it."""
         if not isinstance(url, str) or not _IMAGE_URL.match(url):
-            start = one_line(str(url))[:40]
-            raise UsageError(f"an image at {start!r}: it must be an https: URL, or a data: URL of an image")
+            start = quoted(str(url), 40)
+            raise UsageError(f"an image at {start}: it must be an https: URL, or a data: URL of an image")
         self.url = url
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.environment import Environment, Limits
-from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
+from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line, quoted
 from wanderlust.openai_types import message_to_wire
 from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
@@ -107,7 +107,7 @@ async def check_environment(
     findings += await _check_oracle(episodes, tasks)
     for task, answer in product(tasks[:1], HOSTILE_ANSWERS):
         result = await episodes.play(task, _always(answer))
-        answer_text = repr(answer.content[:40]) if answer.content else "an empty message"
+        answer_text = quoted(answer.content, 40) if answer.content else "an empty message"
         findings += _failure_violation(result, "hostile", f"answered {answer_text}")
     return findings
 
@@ -254,7 +254,7 @@ def _fingerprint(result: Rollout) -> bytes | str:
             metrics = {name: v for name, v in score.metrics.items() if name.rpartition("/")[2] not in usage}
             score = replace(score, metrics=metrics)
         trajectories.append(replace(one, score=score))
-    timeless = replace(result, seconds=0.0, trajectories=trajectories)
+    timeless = replace(result, seconds=0.0, failure=None, trajectories=trajectories)
     return _encoded(timeless) or repr(timeless)
 
 

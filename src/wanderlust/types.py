@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from wanderlust.declared_tools import DeclaredTool as DeclaredTool  # noqa: PLC0414
 from wanderlust.declared_tools import Tool as Tool  # noqa: PLC0414  # most import it from here
+from wanderlust.errors import FailureDetails
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -294,6 +295,8 @@ class Rollout:
     stop_reason: str = "done"
     """Why it ended: `done`, a limit's name, or the class name of the failure."""
     error: str | None = None
+    failure: FailureDetails | None = None
+    """Where it failed; None where it did not, and in runs of before."""
     transient: bool = False
     """True when the failure may pass by itself, so that trying again makes sense."""
     refusal: str = ""

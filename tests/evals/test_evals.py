@@ -261,6 +261,6 @@ def test_reports_are_shown_and_saved_and_hostile_text_stays_text():
     found = play(Hostile(), Scripted(["a"]))
     text = shown(found)
     assert "[bold]part" in text
-    assert "[red]\\x1b[2J owned" in text
+    assert "[red]\\x1b[2J\\nowned" in text
     assert "9 of 10" in text
     assert json.loads(json.dumps(found.as_dict()))["rewards"]["agent"]["value"] == 0.25

@@ -130,7 +130,7 @@ def test_hostile_text_cannot_steer_the_terminal_and_odd_input_is_text():
     human, screen = person("a\udcffb")
     done = asyncio.run(human.complete([user("\x1b]0;owned\x07\x1b[2Jhi\rho")]))
     assert screen == ["[user] \\x1b]0;owned\\x07\\x1b[2Jhi\\rho"]
-    assert done.message == assistant("a?b")
+    assert done.message == assistant("a\\udcffb")
 
 
 def test_the_loop_lives_while_the_person_thinks_and_an_error_of_asking_is_the_policys():

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -202,7 +203,14 @@ def test_a_killed_worker_loses_nothing(shared):
     there, lost, again = run(play())
     assert sorted(lost) == sorted(again)
     assert crew.restarted == 5
-    assert there == run(collect(Chat()))
+    assert with_places(there) == with_places(run(collect(Chat())))
+
+
+def with_places(groups):
+    """The groups with the places of failures, and not the way there: one environment calls the other."""
+    for rollout in (rollout for group in groups for rollout in group.rollouts if rollout.failure is not None):
+        rollout.failure = replace(rollout.failure, traceback="")
+    return groups
 
 
 class Deadly(Environment):

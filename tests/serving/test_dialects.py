@@ -20,7 +20,7 @@ from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.serving.agent_api import AgentAPI
 from wanderlust.serving.http import AgentServer, path_below_version, recognize_style
 from wanderlust.training.tiny_model import ModelShape, fresh_model
-from wanderlust.types import IMAGE_MARK, AnswerOptions, Completion, Message, assistant
+from wanderlust.types import IMAGE_MARK, AnswerOptions, Completion, Message, ToolCall, assistant
 
 TOKENIZER = tokenizer_with(templates.HERMES)
 MODEL = fresh_model(TOKENIZER, ModelShape(width=32, layers=2, inner=48, positions=1024), seed=3)
@@ -318,3 +318,115 @@ def test_counting_tokens_is_no_turn_and_is_refused_where_the_policy_cannot():
         return told(await ask("/v1/messages/count_tokens", bodies()["anthropic"]))
 
     assert run(Scripted(["x"]), refused)[0] == (400, "the policy of this seat cannot count tokens")
+
+
+ADD = ToolCall(id="c", name="add", arguments="{}")
+ANSWERS = {
+    "an answer": Completion(message=assistant("right")),
+    "a refusal": Completion(message=assistant("I cannot."), finish="refusal"),
+    "a cut answer": Completion(message=assistant("The first"), finish="length"),
+    "a call": Completion(message=assistant("So:", ADD), finish="tool_calls"),
+    "a cut call": Completion(message=assistant("So:", ADD), finish="length"),
+}
+
+
+class Answers(Options):
+    """Gives one answer, whatever it is asked."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    async def complete_with_options(self, options, messages, tools=(), *, key="", on_text=None):
+        await super().complete_with_options(options, messages, tools, key=key)
+        return self.answer
+
+
+def sse(body):
+    """The JSON of a stream's events."""
+    lines = [line.removeprefix("data: ") for line in body.decode().splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def read_openai(body, stream):
+    if not stream:
+        (choice,) = json.loads(body)["choices"]
+        message = choice["message"]
+        return told_by(
+            message.get("content"), message.get("refusal"), message.get("tool_calls"), choice["finish_reason"]
+        )
+    choices = [event["choices"][0] for event in sse(body) if event["choices"]]
+    parts = {name: "".join(one["delta"].get(name) or "" for one in choices) for name in ("content", "refusal")}
+    calls = [call for one in choices for call in one["delta"].get("tool_calls", ())]
+    return told_by(parts["content"], parts["refusal"], calls, choices[-1]["finish_reason"])
+
+
+def told_by(content, refusal, calls, finish):
+    return (content or "") + (refusal or ""), len(calls or ()), "refusal" if refusal else finish
+
+
+def read_responses(body, stream):
+    events = sse(body) if stream else []
+    answer = events[-1]["response"] if stream else json.loads(body)
+    parts = [part for item in answer["output"] if item["type"] == "message" for part in item["content"]]
+    texts = "".join(part.get("text") or part.get("refusal") or "" for part in parts)
+    calls = sum(item["type"] == "function_call" for item in answer["output"])
+    if stream:
+        assert texts == "".join(one["delta"] for one in events if one["type"].endswith(("text.delta", "refusal.delta")))
+        opened = [event["part"]["type"] for event in events if event["type"] == "response.content_part.added"]
+        assert opened == [part["type"] for part in parts]
+    cut = answer["status"] == "incomplete"
+    refused = any(part["type"] == "refusal" for part in parts)
+    return texts, calls, "length" if cut else "refusal" if refused else "tool_calls" if calls else "stop"
+
+
+CLAUDE_REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls", "refusal": "refusal"}
+
+
+def read_anthropic(body, stream):
+    if not stream:
+        answer = json.loads(body)
+        texts = "".join(block.get("text", "") for block in answer["content"])
+        calls = sum(block["type"] == "tool_use" for block in answer["content"])
+        return texts, calls, CLAUDE_REASONS[answer["stop_reason"]]
+    events = sse(body)
+    texts = "".join(one["delta"].get("text", "") for one in events if one["type"] == "content_block_delta")
+    calls = sum(one["type"] == "content_block_start" and one["content_block"]["type"] == "tool_use" for one in events)
+    (reason,) = [one["delta"]["stop_reason"] for one in events if one["type"] == "message_delta"]
+    return texts, calls, CLAUDE_REASONS[reason]
+
+
+def read_google(body, stream):
+    answers = sse(body) if stream else [json.loads(body)]
+    parts = [part for answer in answers for part in answer["candidates"][0]["content"]["parts"]]
+    (reason,) = [
+        answer["candidates"][0]["finishReason"] for answer in answers if "finishReason" in answer["candidates"][0]
+    ]
+    calls = sum("functionCall" in part for part in parts)
+    cut = reason == "MAX_TOKENS"
+    return (
+        "".join(part.get("text", "") for part in parts),
+        calls,
+        "length" if cut else "tool_calls" if calls else "stop",
+    )
+
+
+READERS = {"openai": read_openai, "responses": read_responses, "anthropic": read_anthropic, "google": read_google}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("event", ANSWERS)
+def test_one_event_is_told_alike_in_every_dialect(event, dialect, stream):
+    answer, path, body = ANSWERS[event], PATHS[dialect], bodies()[dialect]
+    if dialect == "google":
+        path = path.replace("generateContent", "streamGenerateContent?alt=sse") if stream else path
+    elif stream:
+        body |= {"stream": True}
+    (status, reply), agent = run(Answers(answer), lambda ask: ask(path, body))
+    expected = answer.finish
+    if (dialect, answer.finish) == ("google", "refusal"):
+        expected = "stop"  # this API has no word for it
+    assert status == 200, reply
+    assert READERS[dialect](reply, stream) == (answer.message.content, len(answer.message.tool_calls), expected)
+    assert agent.trajectory.turns[0].finish == answer.finish

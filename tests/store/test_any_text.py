@@ -86,4 +86,4 @@ def test_any_result_of_a_right_call(given_back):
 
 def test_an_answer_cut_within_a_character_is_an_answer():
     body = json.dumps({"choices": [{"message": {"role": "assistant", "content": CUT}}]}).encode()
-    assert parse_chat_completion(body).message.content == "half of it: ?"
+    assert parse_chat_completion(body).message.content == "half of it: \ufffd"

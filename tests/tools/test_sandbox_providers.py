@@ -22,8 +22,10 @@ from project_files import ROOT
 from wanderlust.errors import SandboxFailure, UsageError
 from wanderlust.tools.sandbox import (
     ContainerSandbox,
+    LocalSandbox,
     NotIsolatedWarning,
     PythonSession,
+    SandboxTools,
     UnisolatedSandbox,
     WritableContainer,
     open_sandbox,
@@ -290,3 +292,26 @@ def test_a_writable_container_is_forked_and_taken_back(engine):
     kept = subprocess.run([engine, "images", "--format", "{{.Repository}}"], capture_output=True, text=True, check=True)
     assert len(tags) == 6
     assert not [tag for tag in tags if tag in kept.stdout]
+
+
+OPENED = {
+    "async with": lambda: open_sandbox(SMALL, isolation="preferred"),
+    "local": lambda: LocalSandbox.open(SMALL),
+}
+
+
+@pytest.mark.parametrize("opened", OPENED)
+def test_what_is_opened_is_closed_at_the_end_of_the_block(opened: str) -> None:
+    async def work() -> None:
+        async with OPENED[opened]() as sandbox:
+            assert (await sandbox.run("echo hi")).stdout == b"hi\n"
+        with pytest.raises(UsageError):
+            await sandbox.run("echo hi")
+        async with await OPENED[opened]() as sandbox, SandboxTools(sandbox) as tools:
+            assert await tools.bash("echo hi") == "hi"
+        with pytest.raises(UsageError):
+            await sandbox.run("echo hi")
+        kept = await asyncio.create_task(OPENED[opened]())
+        await kept.close()
+
+    asyncio.run(work())

@@ -82,7 +82,7 @@ def refuses() -> str:
         ("double", "", CallOutcome.WRONG_ARGUMENTS, "missing required field `n`"),
         ("double", '{"n": 1, "n\\u0000": 2}', CallOutcome.WRONG_ARGUMENTS, "unknown field"),
         ("", "gibberish", CallOutcome.MALFORMED, "this is not a tool call: gibberish"),
-        ("fails", '{"what": "luck"}', CallOutcome.TOOL_ERROR, "error: ValueError: no luck at all"),
+        ("fails", '{"what": "luck"}', CallOutcome.TOOL_ERROR, "error: ValueError: no luck\\nat all"),
         ("leaves", "", CallOutcome.TOOL_ERROR, "SystemExit: usage: leaves"),
         ("ends", "", CallOutcome.TOOL_ERROR, "StopIteration"),
         ("cancels", "", CallOutcome.TOOL_ERROR, "cancelled itself"),

@@ -8,10 +8,11 @@ import type { Field, Metrics, Trajectory, Turn } from "../src/api/types"
 import { briefly, room } from "../src/charts/axis"
 import { panels, short, unitOf } from "../src/charts/panels"
 import { dashes, linesOf } from "../src/charts/series"
-import { duration, figure, signed } from "../src/format"
+import { count, duration, figure, signed } from "../src/format"
 import { frameGraph } from "../src/grid/frames"
 import { own, setOwn } from "../src/own"
 import { Message } from "../src/parts/Message"
+import { line, pieces } from "../src/parts/safe"
 import { ending } from "../src/play/ending"
 import { ordered, tally } from "../src/screens/compared"
 import { conversationEnds, lanes, pathTo } from "../src/screens/ConversationGraph"
@@ -374,5 +375,58 @@ describe("frames of a grid game", () => {
     expect(frameGraph(walk, 1).nodes.map(({ frame }) => frame)).toEqual([3, 4])
     expect(frameGraph(walk, 0, 2).nodes).toHaveLength(2)
     expect(frameGraph([], 0)).toEqual({ nodes: [], edges: [], columns: 0, rows: 0 })
+  })
+})
+
+describe("texts are shown as they are", () => {
+  const odd = [
+    "\u001b]0;hidden\u0007",
+    "\u001b]8;;https://example.org\u001b\\link\u001b]8;;\u001b\\",
+    "\u001bP1$r hidden\u001b\\",
+    "\u001b_hidden\u001b\\",
+    "\u001b[31mred\u001b[0m",
+    "\u001b[8mconcealed\u001b[28m",
+    "\u001b[2K",
+    "\r\n",
+    "  two blanks\t",
+    "\u202e\u200b\u{e0041}\ud83d",
+    "<b>&amp;</b> :heart: \u{1f600} e\u0301",
+  ]
+
+  /** What the pieces were made of. */
+  const original = (text: string) =>
+    pieces(text)
+      .map(piece => {
+        if (piece.kind === "text") return piece.text
+        const character = String.fromCodePoint(Number.parseInt((piece.title ?? "").slice(2), 16))
+        return character === "\u001b" ? `${character}${piece.text.slice(3)}` : character
+      })
+      .join("")
+
+  test("nothing is left out", () => {
+    let state = 1
+    const draw = (below: number) => {
+      state = (state * 48271) % 2147483647
+      return state % below
+    }
+    for (let round = 0; round < 2000; round++) {
+      const parts = Array.from({ length: 1 + draw(6) }, () =>
+        draw(2) ? (odd[draw(odd.length)] ?? "") : String.fromCodePoint(draw(0x3000)),
+      )
+      expect(original(parts.join(""))).toBe(parts.join(""))
+    }
+    expect(original("x".repeat(1_000_000))).toHaveLength(1_000_000)
+  })
+
+  test("one line has no line end, keeps blanks and says that it is cut", () => {
+    expect(line("a  b\r\n\tc")).toBe("a  b\u27e8CR\u27e9\\n\\tc")
+    expect(line("x".repeat(201))).toBe(`${"x".repeat(200)}\u2026`)
+  })
+
+  test("reasoning that the server cut says so", () => {
+    const shown = renderToStaticMarkup(
+      createElement(Message, { message: { role: "assistant", content: "", reasoning: "hm", reasoning_cut: 40_000 } }),
+    )
+    expect(shown).toContain(`Cut: the first 2 of ${count(40_000)} characters.`)
   })
 })

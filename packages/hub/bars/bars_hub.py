@@ -301,8 +301,11 @@ def play_both(name: str) -> tuple[list[Group], list[Group]]:
 
 
 def differing(here: Sequence[Group], there: Sequence[Group]) -> int:
-    """Rollouts whose stored bytes differ, the seconds aside."""
-    bodies = [[pack(replace(one, seconds=0.0)) for group in some for one in group.rollouts] for some in (here, there)]
+    """Rollouts whose stored bytes differ, the seconds and the places of failures aside."""
+    bodies = [
+        [pack(replace(one, seconds=0.0, failure=None)) for group in some for one in group.rollouts]
+        for some in (here, there)
+    ]
     return sum(one != other for one, other in zip(*bodies, strict=True))
 
 

@@ -76,6 +76,11 @@ class ProgramExit:
     stdout: str
     stderr: str
 
+    @property
+    def written(self) -> str:
+        """Its standard error, or its standard output where that is empty."""
+        return self.stderr.strip() or self.stdout.strip()
+
 
 class Program(Environment):
     """Runs `command` as the agent: the SDKs of OpenAI, Anthropic and Google find the model by their usual variables.
@@ -202,7 +207,7 @@ class Program(Environment):
         ended = ProgramExit(exit=code, stdout=stdout, stderr=stderr)
         episode.state["program"] = asdict(ended)
         if result.code in (NOT_EXECUTABLE_STATUS, NOT_FOUND_STATUS) and not _turns(episode):
-            raise ProgramNotStarted(f"cannot start {self._name(episode.task)}{_last(ended)}")
+            raise ProgramNotStarted(f"cannot start {self._name(episode.task)}{_last(ended)}", output=ended.written)
         return ended
 
     def _finished(self, episode: Episode, ended: ProgramExit) -> bool:
@@ -214,9 +219,9 @@ class Program(Environment):
         if ended.exit and not episode.play.cut:
             code = ended.exit
             why = f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
-            raise ProgramCrashed(f"{name} {why}{_last(ended)}")
+            raise ProgramCrashed(f"{name} {why}{_last(ended)}", output=ended.written)
         if not _turns(episode) and not episode.play.cut:
-            raise ProgramSilent(f"{name} ended without asking the model once{_last(ended)}")
+            raise ProgramSilent(f"{name} ended without asking the model once{_last(ended)}", output=ended.written)
         return True
 
     def _argv(self, task: Task) -> Sequence[str]:
@@ -268,8 +273,7 @@ def _turns(episode: Episode) -> int:
 
 
 def _last(ended: ProgramExit) -> str:
-    lines = ended.stderr.strip() or ended.stdout.strip()
-    return f": {one_line(lines.splitlines()[-1])}" if lines else ""
+    return f": {one_line(ended.written.splitlines()[-1])}" if ended.written else ""
 
 
 MAX_DOOR_CONNECTIONS = 96

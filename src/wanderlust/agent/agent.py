@@ -11,7 +11,7 @@ from wanderlust.agent.conversation_graph import ConversationGraph, Place
 from wanderlust.agent.limits import Limits, Spending, cut_text
 from wanderlust.agent.play import Play
 from wanderlust.declared_tools import declare_tools
-from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
+from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, answer_blocked, boundary
 from wanderlust.types import (
     AnswerOptions,
     Completion,
@@ -201,6 +201,8 @@ class Agent:
         )
         turns.append(turn)
         self._graph.record(place)
+        if completion.finish == "refusal" and self.limits.refusals == "failure":
+            raise answer_blocked("refusal", text=completion.message.content)
         return completion.message
 
     async def _complete(

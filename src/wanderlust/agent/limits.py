@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from wanderlust.errors import UsageError
 from wanderlust.types import Completion
@@ -39,6 +39,8 @@ class Limits:
     """Characters of one tool message; a longer one is cut, with a note for the model, and the episode goes on."""
     max_episode_cost: float | None = None
     """Dollars of all seats together, by the prices of the run."""
+    refusals: Literal["answer", "failure"] = "answer"
+    """What a turn is in which the model's API says that it refused: an answer like any other, or a PolicyFailure."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for a bound below its least value."""
@@ -50,13 +52,14 @@ class Limits:
     def given(self) -> dict[str, float]:
         """The bounds that are set, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None and name != "refusals"}
 
     def tightened(self, other: Limits) -> Limits:
         """The tighter of each bound of both."""
         ours = self.given()
         tighter: dict[str, Any] = {name: min(value, ours.get(name, value)) for name, value in other.given().items()}
-        return replace(self, **tighter)
+        stricter = other.refusals if self.refusals == "answer" else self.refusals
+        return replace(self, **tighter, refusals=stricter)
 
 
 class Prices(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from inspect import signature
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -67,6 +67,8 @@ class TaskOptions:
     """Characters of one tool result; a longer one is cut, with a note for the model."""
     max_episode_cost: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
     """Dollars of one rollout, after which no further turn is taken; needs --price-in and --price-out."""
+    refusals: Literal["answer", "failure"] = "answer"
+    """What a turn is in which the model's API says that it refused: an answer, scored like any other, or a failure."""
     max_cost: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
     """Dollars of the whole run, after which no rollout starts; needs --price-in and --price-out."""
     batch: bool = False
@@ -82,7 +84,8 @@ class TaskOptions:
         """The options that decide what is played; prices belong to them where they bound a rollout."""
         prices = report_options.price_settings() if self.max_episode_cost is not None else {}
         names = ("num_tasks", "samples", "task", "seats", *LIMIT_NAMES)
-        other = {"split": self.split} if self.split != "eval" else {}
+        defaults = {"split": "eval", "refusals": "answer"}
+        other = {name: own for name, value in defaults.items() if (own := getattr(self, name)) != value}
         return {name: getattr(self, name) for name in names} | other | prices | report_options.rubric_judge(env)
 
     def unrecorded(self) -> dict[str, Any]:
@@ -99,6 +102,7 @@ class TaskOptions:
         same = {
             name: getattr(self, name) for name in ("task", "split", "samples", "concurrency", "timeout", "max_cost")
         }
+        given |= {"refusals": self.refusals} if self.refusals != "answer" else {}
         return {"n": self.num_tasks, "limits": replace(env.limits, **given), **same}
 
 

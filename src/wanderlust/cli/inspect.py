@@ -13,6 +13,7 @@ import json as json_format
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import indent
 
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
 from wanderlust.cli.output import print_note, show_result
@@ -153,6 +154,9 @@ def _render_rollout(rollout: Rollout, row: RolloutRow) -> Iterator[str]:
     yield f"Ended: {one_line(rollout.stop_reason)}, after {rollout.seconds:.2f} s"
     if rollout.error is not None:
         yield f"Error: {one_line(rollout.error, 2000)}"
+    if (failure := rollout.failure) is not None:
+        written = (("At", failure.traceback), ("Its program wrote", failure.output), ("What to do", failure.advice))
+        yield from (f"{name}:\n  {indent(text, '  ').lstrip()}" for name, text in written if text)
     for name, value in rollout.state.items():
         yield f"  {one_line(name)}: {one_line(json_format.dumps(value, default=str), 500)}"
     if rollout.task.answer is not None:

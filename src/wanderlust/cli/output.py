@@ -11,11 +11,12 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from wanderlust.errors import printable
+from wanderlust.errors import one_line, printable
 from wanderlust.runner.terminal import Console, Table
 
 OUTPUT_WIDTH = 110
 """Columns of a table that goes into a file or a pipe."""
+MAX_NOTE_CHARS = 10_000
 
 
 _json_stream: ContextVar[TextIO | None] = ContextVar("json_stream", default=None)
@@ -23,9 +24,9 @@ _json_stream: ContextVar[TextIO | None] = ContextVar("json_stream", default=None
 
 
 def replace_unencodable() -> None:
-    """Let stdout write `?` for a character that its encoding lacks, instead of raising UnicodeEncodeError."""
+    """Let stdout write the escape of a character that its encoding lacks, instead of raising UnicodeEncodeError."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
@@ -49,11 +50,10 @@ def reserve_stdout_for_json() -> Iterator[None]:
 
 def print_result(table: Table | None = None, *lines: str) -> None:
     """Print a table and lines for people."""
-    console = Console(width=None if sys.stdout.isatty() else OUTPUT_WIDTH)
     if table is not None:
-        console.print(table)
+        Console(width=None if sys.stdout.isatty() else OUTPUT_WIDTH).print(table)
     for line in lines:
-        console.print(line, soft_wrap=True)
+        sys.stdout.write(f"{printable(line)}\n")
 
 
 def show_result(body: Mapping[str, Any], *lines: str, table: Table | None = None, json: bool) -> None:
@@ -74,5 +74,5 @@ def print_json(body: Mapping[str, Any]) -> None:
 
 def print_note(line: str) -> None:
     """Print one line on stderr."""
-    sys.stderr.write(f"wander: {' '.join(printable(line).split())}\n")
+    sys.stderr.write(f"wander: {one_line(line.strip(), MAX_NOTE_CHARS)}\n")
     sys.stderr.flush()

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from itertools import product
 from random import Random
 
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, quoted
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rewards import exact
 from wanderlust.rubrics.rubric import Reward, Rubric
@@ -146,7 +146,7 @@ def read_page(title: str) -> str:
         title: Its title, as the search tool gave it.
     """
     if title not in make_search_world().pages:
-        raise ToolError(f"there is no page {title[:100]!r}: search for it first")
+        raise ToolError(f"there is no page {quoted(title, 100)}: search for it first")
     return make_search_world().pages[title]
 
 

@@ -87,6 +87,8 @@ class ReportAccumulator:
     """By seat."""
     failures: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     """(group, sample index, message) of the first failure, by class."""
+    places: dict[str, Counter[str]] = field(default_factory=dict)
+    """By class, how often it was raised at each place in the user's own files."""
     totals: Counter[str] = field(default_factory=Counter)
     stop_reasons: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, int] = field(default_factory=dict)
@@ -107,6 +109,8 @@ class ReportAccumulator:
                 if rollout.status is Status.ERROR:
                     self.totals[f"failed {rollout.stop_reason}"] += 1
                     message = (group.index, rollout.sample_index, rollout.error or "")
+                    if rollout.failure is not None and rollout.failure.place:
+                        self.places.setdefault(rollout.stop_reason, Counter())[rollout.failure.place] += 1
                     self.failures[rollout.stop_reason] = min(self.failures.get(rollout.stop_reason, message), message)
                 else:
                     self.seconds.append(rollout.seconds)
@@ -206,7 +210,11 @@ class ReportAccumulator:
             parts=parts,
             metrics=metrics,
             errors={
-                name: ErrorCount(count=self.totals[f"failed {name}"], first=first[2])
+                name: ErrorCount(
+                    count=self.totals[f"failed {name}"],
+                    first=first[2],
+                    places=dict(sorted(self.places.get(name, Counter()).items(), key=lambda one: (-one[1], one[0]))),
+                )
                 for name, first in sorted(self.failures.items())
             },
             stops=dict(sorted(self.stop_reasons.items())),

@@ -36,8 +36,8 @@ from wanderlust.runner.engine import (
     finite_score,
     open_worker_pool,
     rollout_jobs,
-    unscore,
 )
+from wanderlust.runner.failures import unscore
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.tasks.selection import MAX_LISTED_TASKS, checked_task, choose_tasks, find_faulty_tasks, iter_tasks
@@ -317,7 +317,7 @@ async def rescore_groups(groups: Iterable[Group], rubric: RubricLike) -> AsyncIt
                 await compare_seats(rubric, replace(group, rollouts=fine))
             except WanderlustError as failure:
                 for rollout in fine:
-                    unscore(rollout, RubricFailure(str(failure)))
+                    unscore(rollout, failure, RubricFailure)
         yield group
 
 
@@ -328,6 +328,6 @@ async def _score_one(rollout: Rollout, rubric: RubricLike, gate: asyncio.Semapho
                 for trajectory in rollout.trajectories:
                     trajectory.score = finite_score(await rubric.score(rollout, trajectory))
             if rollout.status is Status.ERROR:
-                rollout.status, rollout.stop_reason, rollout.error = Status.DONE, "", None
+                rollout.status, rollout.stop_reason, rollout.error, rollout.failure = Status.DONE, "", None, None
         except WanderlustError as failure:
-            unscore(rollout, RubricFailure(str(failure)))
+            unscore(rollout, failure, RubricFailure)

@@ -20,6 +20,8 @@ class ErrorCount:
     count: int
     first: str
     """The message of the first one, in the order of tasks and samples."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """How many were raised at each place in the user's own files, most first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +209,8 @@ class Report:
         table.add_row("scored", f"{self.coverage:.1%}", "", f"{self.scored} of {self.played}")
         for name, errors in self.errors.items():
             table.add_row(one_line(name), "failed", one_line(errors.first), str(errors.count))
+            for place, times in errors.places.items():
+                table.add_row("", "at", one_line(place), str(times))
         for name, count in self.stops.items():
             if name not in self.errors:
                 table.add_row(f"ended: {one_line(name)}", "", "", str(count))

@@ -6,17 +6,19 @@ Source: Anthropic's API reference, `POST /v1/messages`.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from wanderlust.errors import PolicyFailure
-from wanderlust.openai_types import arguments_object, content_parts
+from wanderlust.openai_types import arguments_object, content_parts, finish_of
 from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint
-from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, Tool, ToolCall
+from wanderlust.types import AnswerDetails, AnswerOptions, Completion, Message, OnText, Tool, ToolCall
 
 API_VERSION = "2023-06-01"
 DEFAULT_ANSWER_TOKENS = 8192
@@ -56,7 +58,8 @@ class _Answer(msgspec.Struct):
     usage: _Usage = msgspec.field(default_factory=_Usage)
 
 
-_FINISHES = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal"}
+MAX_PAUSES = 16
+"""How often one turn may be paused by the API, and asked to go on."""
 _answers, _blocks = msgspec.json.Decoder(_Answer), list[_Block]
 
 
@@ -104,6 +107,22 @@ class AnthropicMessages(NativeEndpoint):
             "output_config": {"format": {"type": "json_schema", "schema": schema}} if schema else None,
         }
 
+    async def complete_with_options(
+        self,
+        options: AnswerOptions,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        key: str = "",
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """As `NativeEndpoint`; a turn that the API pauses goes on, and its parts are one answer."""
+        done, pauses = await super().complete_with_options(options, messages, tools, key=key), 0
+        while done.finish == "pause" and pauses < MAX_PAUSES:
+            asked, pauses = [*messages, done.message], pauses + 1
+            done = _joined(done, await super().complete_with_options(options, asked, tools, key=key))
+        return replace(done, finish="length") if done.finish == "pause" else done
+
     def read(self, body: bytes) -> Completion:
         """As `NativeEndpoint`. A refusal without a text has the explanation as its text, where there is one."""
         try:
@@ -119,20 +138,32 @@ class AnthropicMessages(NativeEndpoint):
         )
         thoughts = "".join(block.thinking for block in blocks if block.type == "thinking")
         usage = answer.usage.counts()
-        if not (text or calls or thoughts):
-            if answer.stop_reason == "refusal":
-                text = str((answer.stop_details or {}).get("explanation") or "")
-            elif not usage["completion_tokens"]:
-                raise PolicyFailure("a message without content")
+        refused, paused = (answer.stop_reason == reason for reason in ("refusal", "pause_turn"))
+        finish = "pause" if paused and not calls else finish_of(answer.stop_reason, calls, refused=refused)
+        if refused and not (text or calls):
+            text = str((answer.stop_details or {}).get("explanation") or "")
+        if not (text or calls or thoughts or usage["completion_tokens"] or finish in ("refusal", "length", "pause")):
+            raise PolicyFailure("a message without content")
         plain = all(block.type in ("text", "tool_use") for block in blocks)
         extra = None if plain else msgspec.json.encode({ANSWER_BLOCKS: answer.content}).decode()
-        finish = "tool_calls" if calls else _FINISHES.get(answer.stop_reason or "", "stop")
         return Completion(
             message=Message("assistant", text, calls, reasoning=thoughts or None, extra=extra),
             finish=finish,
             usage=usage,
             details=AnswerDetails(stop=answer.stop_sequence) if answer.stop_sequence else None,
         )
+
+
+def _joined(begun: Completion, rest: Completion) -> Completion:
+    """Two parts of one turn as one; the usage is that of both requests."""
+    first, second = begun.message, rest.message
+    message = replace(
+        second,
+        content=first.content + second.content,
+        reasoning="".join(filter(None, (first.reasoning, second.reasoning))) or None,
+        extra=msgspec.json.encode({ANSWER_BLOCKS: [*_answer_blocks(first), *_answer_blocks(second)]}).decode(),
+    )
+    return replace(rest, message=message, usage=dict(Counter(begun.usage) + Counter(rest.usage)))
 
 
 def render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -20,9 +20,9 @@ import msgspec
 from yarl import URL
 
 from wanderlust.agent.conversation_graph import draw_name
-from wanderlust.errors import ContextFull, PolicyFailure, UsageError, one_line
+from wanderlust.errors import ContextFull, PolicyFailure, UsageError, one_line, quoted
 from wanderlust.openai_types import message_to_wire, options_to_wire, parse_chat_completion, tool_to_wire
-from wanderlust.policies.refusals import Refusal, Trial, parse_refusal
+from wanderlust.policies.refusals import Refusal, Trial, parse_refusal, told_status
 from wanderlust.types import AnswerOptions, Completion, Message, OnText, Tool
 
 GROWTH = 1 / 16
@@ -120,6 +120,8 @@ MAX_ADAPTATIONS = 4
 AnswerT = TypeVar("AnswerT")
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _OVERLOAD = frozenset({408, 429, 503, 529})
+_RETRY_DELAY = re.compile(rb'"retryDelay": ?"(\d+)(?:\.\d+)?s"')
+"""Where Google's errors say when to ask again."""
 
 
 class HttpConnection:
@@ -257,15 +259,15 @@ def parse_http_answer(
     """Read a server's answer to a call: what it said, a refusal, or a fault that may pass."""
     if answer is None:
         return Fault(f"HTTP {status} with a body of more than {MAX_RESPONSE_BYTES} bytes", transient=False)
-    start = answer[:1000].decode(errors="replace")
     if status != 200:
         refusal = parse_refusal(status, answer)
         if refusal.context_full or refusal.used_up or (status not in _TRANSIENT and status < 500):
             return refusal
-        retry_after = headers.get("Retry-After", "")
+        delay = _RETRY_DELAY.search(answer[:10_000])
+        retry_after = headers.get("Retry-After") or (delay[1].decode() if delay else "")
         # Some servers name a date: comparing that with our clock would trust both clocks.
         seconds = float(retry_after) if retry_after.isdecimal() and len(retry_after) < 10 else None
-        return Fault(f"HTTP {status}: {start}", seconds, overload=status in _OVERLOAD)
+        return Fault(f"HTTP {status}: {refusal.text}", seconds, overload=status in _OVERLOAD)
     if headers.get("Content-Encoding", "identity") != "identity":
         return Fault("a compressed answer, though none was asked for", transient=False)
     return _read_answer(call, answer)
@@ -277,7 +279,9 @@ def _read_answer(call: Call[AnswerT], answer: bytes) -> AnswerT | Fault | Refusa
     except PolicyFailure as failure:
         if failure.refusal:  # the provider said so: asking again is no use
             return Refusal(status=200, text=str(failure), label=failure.refusal)
-        return Fault(f"{failure}: {answer[:200].decode(errors='replace')!r}", transient=False)
+        if status := told_status(answer):
+            return parse_http_answer(call, answer, status=status, headers={})
+        return Fault(f"{failure}: {quoted(answer[:1000].decode(errors='replace'), 200)}", transient=False)
 
 
 def endpoint_failure(url: URL, what: str, *, transient: bool = False, refusal: str = "") -> PolicyFailure:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure, answer_blocked, one_line
-from wanderlust.openai_types import arguments_object, content_parts
+from wanderlust.openai_types import arguments_object, content_parts, finish_of
 from wanderlust.policies.base import schema_of
 from wanderlust.policies.endpoint import parse_endpoint_url
 from wanderlust.policies.native_endpoint import NativeEndpoint, seed_of
@@ -77,6 +77,7 @@ class _Logprobs(msgspec.Struct, rename="camel"):
 class _Candidate(msgspec.Struct, rename="camel"):
     content: _Content | None = None
     finish_reason: str | None = None
+    finish_message: str | None = None
     logprobs_result: _Logprobs | None = None
 
 
@@ -108,6 +109,8 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 _BLOCKED = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY"})
 """Finish reasons of answers that the provider's filter kept back, wholly or from some point on."""
+_MALFORMED = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"})
+"""Finish reasons of answers with a call that the API could not read, or of a tool that was not offered."""
 _answers = msgspec.json.Decoder(_Answer)
 
 
@@ -169,8 +172,6 @@ class GeminiContent(NativeEndpoint):
         feedback, reason = answer.prompt_feedback, first.finish_reason or ""
         if feedback is not None and feedback.block_reason and not raw:
             raise answer_blocked(feedback.block_reason, what="prompt")
-        if reason in _BLOCKED:
-            raise answer_blocked(reason)
         spoken = [part for part in parts if part.text is not None and not part.thought]
         thoughts = "".join(part.text or "" for part in parts if part.thought)
         calls = tuple(
@@ -183,14 +184,18 @@ class GeminiContent(NativeEndpoint):
             if part.function_call is not None
         )
         text, usage = "".join(part.text or "" for part in spoken), answer.usage_metadata.counts()
-        if not (text or calls or thoughts or usage["completion_tokens"]):
+        if reason in _BLOCKED:
+            raise answer_blocked(reason, text=text)
+        if reason in _MALFORMED and not calls:
+            calls = (ToolCall(id="call_0", name="", arguments=first.finish_message or reason),)
+        finish = finish_of(reason, calls)
+        if not (text or calls or thoughts or usage["completion_tokens"] or finish == "length"):
             raise PolicyFailure(f"an answer without content ({one_line(reason) or 'and without a reason'})")
         plain = all(set(part) == {"text"} for part in raw)
         extra = None if plain else msgspec.json.encode({ANSWER_PARTS: raw}).decode()
-        finish = {"MAX_TOKENS": "length"}.get(reason, "stop")
         return Completion(
             message=Message("assistant", text, calls, reasoning=thoughts or None, extra=extra),
-            finish="tool_calls" if calls else finish,
+            finish=finish,
             usage=usage,
             details=first.logprobs_result.details() if first.logprobs_result is not None else None,
         )
@@ -207,14 +212,16 @@ def render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
             texts = [{"text": message.content}] if message.content else []
             calls = [
                 {"functionCall": {"name": call.name, "args": arguments_object(call.arguments)}}
+                if call.name
+                else {"text": call.arguments}
                 for call in message.tool_calls
             ]
             parts = kept or [*texts, *calls]
             names |= {call.id: call.name for call in message.tool_calls}
             given = {part["functionCall"]["id"] for part in parts if part.get("functionCall", {}).get("id")}
             role = "model"
-        elif message.role == "tool":
-            response: dict[str, Any] = {"name": names.get(message.tool_call_id, ""), "response": {}}
+        elif message.role == "tool" and names.get(message.tool_call_id):
+            response: dict[str, Any] = {"name": names[message.tool_call_id], "response": {}}
             response["response"]["result"] = message.content
             if message.tool_call_id in given:
                 response["id"] = message.tool_call_id

@@ -131,7 +131,7 @@ class Human:
                     typed = self._ask("> ")
                 except EOFError as error:
                     raise StopEpisode("quit") from error
-                line = typed.encode(errors="replace").decode()  # undecodable input arrives as lone surrogates
+                line = typed.encode(errors="backslashreplace").decode()  # undecodable input arrives as lone surrogates
                 if tools and line.startswith("?"):
                     for help_line in describe_tools(line, tools):
                         self._say(printable(help_line))

@@ -14,16 +14,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wanderlust.errors import BLOCKED, PolicyFailure
+from wanderlust.errors import BLOCKED, CONTENT_FILTER, PolicyFailure
 
 CONTEXT_STATUSES = frozenset({400, 413, 422, 500, 502, 503})
 """Statuses with which servers refuse a conversation that is too long."""
 CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
 """Values of an error's `code` or `type` that say so."""
-BLOCK_CODES = frozenset({"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"})
+BLOCK_CODES = frozenset(
+    {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation", "invalid_prompt"}
+)
 """Values of an error's `code` or `type` where a filter blocked the prompt."""
-QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+_BLOCK_TEXT = re.compile(r"content (filter|management)(ing)? policy|violates (our )?usage guidelines", re.IGNORECASE)
+QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"})
 """Values that say that nothing is left to pay with: waiting is no use, whatever the status."""
+_QUOTA_TEXT = re.compile(r"credit balance is too low|insufficient (balance|credits|funds|quota)", re.IGNORECASE)
+NO_CREDIT = "no credit"
 MAX_ERROR_CHARS = 400
 """Characters of an error's text that are searched: what follows may be the conversation itself, repeated."""
 _CONTEXT_TEXT = re.compile(
@@ -79,12 +84,13 @@ class Refusal:
     @property
     def used_up(self) -> bool:
         """Whether the account has nothing left to pay with."""
-        return bool(self.codes & QUOTA_CODES)
+        said = self.status in (400, 403, 429) and _QUOTA_TEXT.search(self.text[:MAX_ERROR_CHARS])
+        return self.status == 402 or bool(self.codes & QUOTA_CODES or said)
 
     @property
     def name(self) -> str:
         """The label, or the status as text: refusals with the same one count as equal."""
-        return self.label or f"HTTP {self.status}"
+        return self.label or (NO_CREDIT if self.used_up else f"HTTP {self.status}")
 
 
 def parse_refusal(status: int, body: bytes) -> Refusal:
@@ -100,7 +106,21 @@ def parse_refusal(status: int, body: bytes) -> Refusal:
     text = next((error[name] for name in ("message", "detail", "error") if isinstance(error.get(name), str)), start)
     codes = frozenset(str(error[name]) for name in ("code", "type") if error.get(name) is not None)
     blocked = min(codes & BLOCK_CODES, default="")
+    if not blocked and status in (400, 403) and _BLOCK_TEXT.search(text[:MAX_ERROR_CHARS]):
+        blocked = CONTENT_FILTER
     return Refusal(status=status, text=text, codes=codes, label=BLOCKED + blocked if blocked else "")
+
+
+def told_status(body: bytes) -> int:
+    """The status of an error that came as HTTP 200, as some proxies send it; 0 where the body tells of none."""
+    try:
+        error = json.loads(body).get("error")
+    except (ValueError, RecursionError, AttributeError):
+        return 0
+    if not error or not isinstance(error, Mapping):
+        return 0
+    told = (error.get(name) for name in ("code", "status"))
+    return next((code for code in told if type(code) is int and 400 <= code < 600), 500)
 
 
 MAX_REFUSALS = 5

@@ -26,6 +26,7 @@ from itertools import pairwise, product
 from math import fsum, sqrt
 from typing import TypeAlias
 
+from wanderlust.errors import quoted
 from wanderlust.rubrics.moments import Change, Moments, PairMoments, change_of, mean_of
 from wanderlust.rubrics.step_statistics import RolloutPlace, StepStatistics
 from wanderlust.rubrics.swaps import answers_the_question, compare_swaps, task_matters
@@ -304,7 +305,7 @@ def collapse(history: Sequence[StepStatistics]) -> MonitorAlert | None:
         return None
     if not _open_ended(history) or _confirmed(history) or task_matters(history):
         return None
-    line = f"{now.frequent.mean:.0%} of the answers to different tasks are the same: {now.answer[:80]!r}"
+    line = f"{now.frequent.mean:.0%} of the answers to different tasks are the same: {quoted(now.answer, 80)}"
     return _alert("collapse", history, line, examples="frequent", value=now.frequent.mean)
 
 

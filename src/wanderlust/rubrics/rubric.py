@@ -15,7 +15,7 @@ from math import isfinite, prod
 from numbers import Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, one_line
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, one_line, quoted
 from wanderlust.tasks.registry import resolve_object
 from wanderlust.types import Group, Policy, Rollout, RubricLike, Score, Task, Trajectory
 
@@ -103,7 +103,7 @@ def _describe_result(result: Any) -> str:
     if result is None or isinstance(result, float):
         return repr(result)
     if isinstance(result, str):
-        return one_line(repr(result[:40]))
+        return one_line(quoted(result, 40))
     return f"a {type(result).__name__}"  # an object's repr is foreign code
 
 

@@ -20,7 +20,6 @@ from wanderlust.agent.play import Play
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import (
     EnvironmentFailure,
-    Failure,
     PolicyRefused,
     RubricFailure,
     StopEpisode,
@@ -29,8 +28,8 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
+from wanderlust.runner.failures import RefusalGuard, unscore
 from wanderlust.runner.pause import wait_if_paused
-from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task
 
 SeatPolicies: TypeAlias = Policy | Mapping[str, Policy]
@@ -120,10 +119,8 @@ class RolloutSettings:
                     await self._run_environment(episode)
             except StopEpisode as stop:
                 result.status, result.stop_reason = Status.TRUNCATED, stop.reason
-            except Failure as failure:
-                _fail(result, failure)
-            except WanderlustError as error:  # raised inside the environment
-                _fail(result, EnvironmentFailure(str(error)))
+            except WanderlustError as error:
+                unscore(result, error)
             finally:
                 for agent in agents.values():
                     agent.release()
@@ -216,18 +213,6 @@ def finite_score(score: Score) -> Score:
             if not isinstance(value, int | float) or not isfinite(value):
                 raise RubricFailure(f"{name} is {one_line(repr(value))}, which is no finite number")
     return score
-
-
-def unscore(result: Rollout, failure: Failure) -> None:
-    """Mark a rollout as failed, and remove its scores."""
-    for trajectory in result.trajectories:
-        trajectory.score = None
-    _fail(result, failure)
-
-
-def _fail(result: Rollout, failure: Failure) -> None:
-    result.status, result.stop_reason, result.error = Status.ERROR, type(failure).__name__, str(failure)
-    result.transient, result.refusal = failure.transient, failure.refusal
 
 
 async def rollout(

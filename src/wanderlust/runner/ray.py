@@ -30,13 +30,13 @@ from wanderlust.errors import (
     EnvironmentFailure,
     Failure,
     UsageError,
-    WanderlustError,
     WorkerFailure,
     WorkerRestartWarning,
     boundary,
     one_line,
 )
-from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings, unscore
+from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings
+from wanderlust.runner.failures import unscore
 from wanderlust.types import Rollout, Status, Task
 
 EMPTY_TASK = Task(id="")
@@ -388,10 +388,9 @@ class RayBackend:
 
 
 def error_reason(error: RayError) -> str:
-    """First line of Ray's error, or of the one raised in the worker."""
+    """Ray's error in one line, or the one raised in the worker."""
     cause = error.cause if isinstance(error, RayTaskError) else error
-    text = str(cause).strip() or type(cause).__name__
-    return one_line(text if isinstance(cause, WanderlustError) else text.splitlines()[0], 300)
+    return one_line(str(cause).strip() or type(cause).__name__, 300)
 
 
 @asynccontextmanager

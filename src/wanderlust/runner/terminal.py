@@ -16,8 +16,8 @@ from wanderlust.errors import printable
 
 
 def _visible(text: str) -> str:
-    """The text, controls escaped, and blanks for tabs: rich counts a tab as no column, and cuts the cell off."""
-    return printable(text).expandtabs()
+    """The text, controls and tabs escaped: rich counts a tab as no column, and cuts the cell off."""
+    return printable(text).replace("\t", "\\t")
 
 
 def plain(content: Any, style: str = "", **options: Any) -> Any:

@@ -275,7 +275,7 @@ def render_message(turn: Turn, *, id: str, request: SeatRequest) -> JsonObject:
     """Render the answer as JSON data."""
     stop = turn.details.stop if turn.details is not None else ""
     reason = _STOP_REASONS.get(finish_of(turn), "stop_sequence" if stop else "end_turn")
-    if turn.action.tool_calls:
+    if turn.action.tool_calls and reason != "max_tokens":
         reason = "tool_use"
     return {
         "id": id,

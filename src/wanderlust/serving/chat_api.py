@@ -128,10 +128,13 @@ def render_choice(turn: Turn, index: int = 0) -> JsonObject:
     """Render one answer."""
     action = turn.action
     calls = [call_to_wire(call) for call in action.tool_calls]
+    finish = finish_of(turn)
     message: JsonObject = {"role": "assistant", "content": action.content or (None if calls else "")}
+    if finish == "refusal":
+        message |= {"content": None, "refusal": action.content}
     if calls:
         message["tool_calls"] = calls
-    finish = "tool_calls" if calls else finish_of(turn)
+        finish = finish if finish == "length" else "tool_calls"
     choice: JsonObject = {
         "index": index,
         "message": message,
@@ -193,7 +196,8 @@ class ChatChunks(Events):
             choice = render_choice(turn, index)
             logprobs = {"logprobs": choice["logprobs"]} if "logprobs" in choice else {}
             if (text := unsent_text(turn.action.content, self._sent[index])) or logprobs:
-                yield self._chunk(index, {"content": text}, **logprobs)
+                refused = choice["message"].get("refusal") and not self._sent[index]
+                yield self._chunk(index, {"refusal" if refused else "content": text}, **logprobs)
             for number, call in enumerate(choice["message"].get("tool_calls", ())):
                 yield self._chunk(index, {"tool_calls": [{"index": number, **call}]})
             yield self._chunk(index, {}, finish_reason=choice["finish_reason"])

@@ -225,7 +225,8 @@ def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, An
     output: list[JsonObject] = []
     if action.content or not action.tool_calls:
         logprobs = [render_logprob(one) for one in (turn.details.logprobs if turn.details is not None else ())]
-        parts = [{"type": "output_text", "text": action.content, "annotations": [], "logprobs": logprobs}]
+        part: JsonObject = {"type": "output_text", "text": action.content, "annotations": [], "logprobs": logprobs}
+        parts = [{"type": "refusal", "refusal": action.content} if finish_of(turn) == "refusal" else part]
         message = {"type": "message", "id": f"msg_{id}", "role": "assistant", "status": "completed", "content": parts}
         output.append(message)
     for n, call in enumerate(action.tool_calls):
@@ -291,10 +292,14 @@ class ResponseEvents(Events):
             if item["type"] == "message":
                 (part,) = item["content"]
                 place["content_index"] = 0
-                if text := unsent_text(part["text"], self._sent):
-                    yield self._event("response.output_text.delta", delta=text, logprobs=[], **place)
-                logprobs = part["logprobs"]
-                yield self._event("response.output_text.done", text=part["text"], logprobs=logprobs, **place)
+                if part["type"] == "refusal":
+                    yield self._event("response.refusal.delta", delta=part["refusal"], **place)
+                    yield self._event("response.refusal.done", refusal=part["refusal"], **place)
+                else:
+                    if text := unsent_text(part["text"], self._sent):
+                        yield self._event("response.output_text.delta", delta=text, logprobs=[], **place)
+                    logprobs = part["logprobs"]
+                    yield self._event("response.output_text.done", text=part["text"], logprobs=logprobs, **place)
                 yield self._event("response.content_part.done", part=part, **place)
             else:
                 called = {"name": item["name"], "arguments": item["arguments"]}
@@ -313,7 +318,8 @@ class ResponseEvents(Events):
         started_item = {**item, **started, "status": "in_progress"}
         yield self._event("response.output_item.added", output_index=index, item=started_item)
         if item["type"] == "message":
-            part = {**item["content"][0], "text": "", "logprobs": []}
+            (whole,) = item["content"]
+            part = whole | ({"refusal": ""} if whole["type"] == "refusal" else {"text": "", "logprobs": []})
             place = {"item_id": item["id"], "output_index": index, "content_index": 0}
             yield self._event("response.content_part.added", part=part, **place)
 

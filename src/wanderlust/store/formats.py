@@ -37,7 +37,7 @@ def render_atif(rollout: Rollout, trajectory: Trajectory, *, model: str | None =
         return None
     name, score = f"{rollout.task.id}/{rollout.seed}/{rollout.sample_index}", trajectory.score
     read, written = (sum(turn.usage.get(key, 0) for turn in trajectory.turns) for key in ATIF_USAGE_KEYS)
-    reward = None if score is None else {"reward": score.reward, "parts": score.parts, "metrics": score.metrics}
+    reward = None if score is None else asdict(score)
     final = {"total_prompt_tokens": read or None, "total_completion_tokens": written or None, "extra": reward}
     about = {
         "task": rollout.task.id,
@@ -99,12 +99,15 @@ class _Steps:
         source = {"system": "system", "assistant": "agent"}.get(message.role, "user")
         if message.role == "tool":
             extra = {**extra, "role": "tool", "tool_call_id": message.tool_call_id}
+        if message.images:
+            extra = {**extra, "images": list(message.images)}
         calls = []
         for call in message.tool_calls:
             arguments = decode_arguments(call.arguments)
             whole = isinstance(arguments, dict)
             document = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments if whole else {}}
-            calls.append(document if whole else {**document, "extra": {"raw": call.arguments}})
+            exact = whole and json.dumps(arguments, ensure_ascii=False) == call.arguments
+            calls.append(document if exact else {**document, "extra": {"raw": call.arguments}})
         step = {
             "step_id": len(self.out) + 1,
             "source": source,
@@ -122,16 +125,22 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
-    """Convert a rollout without its tokens to JSON data; `more` comes first."""
-    trajectories = [
-        {
-            "seat": trajectory.seat,
-            "messages": [message_to_wire(message) for message in trajectory.messages],
-            "tools": _tools_of(trajectory),
-            "score": asdict(trajectory.score) if trajectory.score is not None else None,
-        }
-        for trajectory in rollout.trajectories
-    ]
+    """Convert a rollout without its tokens to JSON data; `more` comes first.
+
+    A seat that had several conversations has those that ended before the last one as `earlier`.
+    """
+    trajectories = []
+    for trajectory in rollout.trajectories:
+        ends = [end for end in trajectory.ends if end != len(trajectory.turns) - 1]
+        trajectories.append(
+            {
+                "seat": trajectory.seat,
+                "messages": [_to_wire(message) for message in trajectory.messages],
+                **({"earlier": [[*map(_to_wire, trajectory.conversation(end))] for end in ends]} if ends else {}),
+                "tools": _tools_of(trajectory),
+                "score": asdict(trajectory.score) if trajectory.score is not None else None,
+            }
+        )
     return {
         **more,
         "task": rollout.task.id,
@@ -140,11 +149,17 @@ def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
         "status": str(rollout.status),
         "stop_reason": rollout.stop_reason,
         "error": rollout.error,
+        "failure": asdict(rollout.failure) if rollout.failure is not None else None,
         "seconds": rollout.seconds,
         "answer": rollout.task.answer,
         "state": dict(rollout.state),
         "trajectories": trajectories,
     }
+
+
+def _to_wire(message: Message) -> dict[str, Any]:
+    """The message as endpoints write it, and its reasoning."""
+    return message_to_wire(message) | ({"reasoning_content": message.reasoning} if message.reasoning else {})
 
 
 def _tools_of(trajectory: Trajectory) -> list[dict[str, Any]]:
@@ -183,7 +198,7 @@ class _Part:
     tools: tuple[DeclaredTool, ...]
 
     def columns(self, trajectory: Trajectory) -> dict[str, Any]:
-        messages = [message_to_wire(message) for message in trajectory.conversation(self.turns[-1])]
+        messages = [_to_wire(message) for message in trajectory.conversation(self.turns[-1])]
         declared = {"tools": [tool_to_wire(tool) for tool in self.tools]} if self.tools else {}
         before = trajectory.parent(self.turns[0])
         if before is None:
@@ -228,7 +243,7 @@ def preferences(group: Group, *, min_reward: float | None = None) -> Iterator[di
         if any(len(own) > 1 for own in parts) or parts[0][0].tools != parts[1][0].tools:
             continue
         tools = [tool_to_wire(tool) for tool in parts[0][0].tools]
-        both = [[message_to_wire(message) for message in trajectory.messages] for trajectory in (chosen, rejected)]
+        both = [[_to_wire(message) for message in trajectory.messages] for trajectory in (chosen, rejected)]
         shared = next((n for n, (one, other) in enumerate(zip(*both, strict=False)) if one != other), None)
         if shared is None or both[0][shared]["role"] != "assistant" or both[1][shared]["role"] != "assistant":
             continue

@@ -104,7 +104,9 @@ def provenance_of(
     inputs["the rubric"] = _sha(repr(_rubric_plan(judge)).encode())
     inputs["the tasks"] = tasks_digest(tasks)
     inputs["the environment's settings"] = _sha(_plain(_settings(env)))
-    bounds = {name: value for name, value in (limits or env.limits).given().items() if name != "timeout"}
+    limits = limits or env.limits
+    bounds: dict[str, Any] = {name: value for name, value in limits.given().items() if name != "timeout"}
+    bounds |= {"refusals": limits.refusals} if limits.refusals != "answer" else {}
     inputs["the limits"] = _sha(_plain(bounds))
     if policies:
         inputs["the policy"] = _sha(_plain({seat: _policy_plan(one) for seat, one in policies.items()}))

@@ -75,7 +75,7 @@ def pack(rollout: Rollout) -> bytes:
         try:
             return _encoder.encode(record)
         except UnicodeEncodeError:
-            return _encoder.encode(_encodable(msgspec.to_builtins(record, builtin_types=_BYTES)))
+            return _encoder.encode(encodable(msgspec.to_builtins(record, builtin_types=_BYTES)))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise NotSerializable(f"the rollout of task {rollout.task.id!r} is not plain data: {error}") from error
 
@@ -92,13 +92,13 @@ def _offered_tools(rollout: Rollout) -> list[_ToolRecord]:
     return records
 
 
-def _encodable(data: Any) -> Any:
-    """Replace every lone surrogate in plain data by its escape."""
+def encodable(data: Any) -> Any:
+    """Plain data with every lone surrogate, which no encoding has, as its escape; tuples become lists."""
     if isinstance(data, str):
         return data.encode(errors="backslashreplace").decode()
     if isinstance(data, dict):
-        return {_encodable(name): _encodable(value) for name, value in data.items()}
-    return [_encodable(value) for value in data] if isinstance(data, list | tuple) else data
+        return {encodable(name): encodable(value) for name, value in data.items()}
+    return [encodable(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def pack_tokens(rollout: Rollout) -> bytes | None:

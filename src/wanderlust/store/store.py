@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from wanderlust.errors import NotSerializable, StoreError
 from wanderlust.store.reader import ROW_COLUMNS, STORE_FORMAT, STORE_VERSION, RunReader, connect_store, store_errors
-from wanderlust.store.records import Codec, count_tokens, pack, pack_tokens, train_dictionary
+from wanderlust.store.records import Codec, count_tokens, encodable, pack, pack_tokens, train_dictionary
 from wanderlust.store.scores import SCORES_SCHEMA, backfill_scores, has_scores, insert_scores, score_values
 from wanderlust.store.whole_files import replacing
 from wanderlust.types import Group, Rollout, Status, Task
@@ -219,7 +219,9 @@ class RunStore(RunReader):
                 if not dictionary:
                     self._samples.append(record)
                 payload = self._codec.compress(record)
-                rows.append((self._last, stage, step, group.index, *_index(rollout, env), dictionary, payload))
+                rows.append(
+                    (self._last, stage, step, group.index, *encodable(_index(rollout, env)), dictionary, payload)
+                )
                 if values := score_values(rollout):
                     scores[self._last] = values
                 if (body := pack_tokens(rollout)) is not None:

@@ -296,7 +296,7 @@ def _action(body: Any, *, turn: int) -> Message | None:
     text, call = body.get("text") or "", body.get("call")
     if not isinstance(text, str):
         raise UsageError("the text of an answer is a text")
-    text = text.encode(errors="replace").decode()  # lone surrogates can be neither sent nor stored
+    text = text.encode(errors="backslashreplace").decode()  # lone surrogates can be neither sent nor stored
     if call is None:
         return assistant(text)
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):

@@ -246,7 +246,12 @@ def message_record(message: Message, max_chars: int = MAX_MESSAGE_CHARS) -> dict
             record["reasoning_cut"] = len(message.reasoning)
     if message.tool_calls:
         record["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments[:max_chars]} for call in message.tool_calls
+            {
+                "id": call.id,
+                "name": call.name,
+                "arguments": call.arguments[:max_chars] + "…" * (len(call.arguments) > max_chars),
+            }
+            for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         record["tool_call_id"] = message.tool_call_id

@@ -115,6 +115,7 @@ def rollout_record(
         "status": str(played.status),
         "stop_reason": played.stop_reason,
         "error": played.error,
+        "failure": None if played.failure is None else asdict(played.failure),
         "state": {name: _bounded(value) for name, value in played.state.items()},
         "again": replay_command(played, row, settings),
         "previous": before,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from os import SEEK_END
 from tempfile import TemporaryFile
 from typing import Any, Protocol, Self, TextIO
 
@@ -39,6 +39,8 @@ SERVER_FAULT_CODES = frozenset({wire.INTERNAL_ERROR, wire.PARSE_ERROR, wire.REQU
 """Codes of faults of the server; a tool's own errors are results."""
 MCP_ALIVE_TIMEOUT_SECONDS = 5.0
 """Wall-clock seconds in which a server must list its tools again when a call has taken too long."""
+MAX_STDERR_BYTES = 20_000
+"""The end of a server's standard error that is read."""
 MAX_MCP_RESULT_CHARS = 10_000_000
 """Characters of a call's result; a larger one is a fault of the server."""
 
@@ -68,6 +70,10 @@ class McpConnection:
         """Whether the next episode needs a new connection."""
         self._faults: deque[str] = deque(maxlen=1)
         """What the server sent last that was no answer, since its last good one."""
+        self._log: TextIO | None = None
+        self._last_output = ""
+        """What a started server writes to its standard error."""
+        self._last_output = ""
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[tuple[Client, list[wire.Tool]]] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._run(), name=f"MCP server {server}")
@@ -138,6 +144,7 @@ class McpConnection:
 
     async def _run(self) -> None:
         with TemporaryFile("w+", errors="replace") as log:
+            self._log = log
             try:
                 with boundary(ToolFailure):
                     async with _client(self.server, log, self._faults) as client:
@@ -147,15 +154,24 @@ class McpConnection:
                 why = failure.__cause__ or failure
                 while isinstance(why, BaseExceptionGroup):
                     why = why.exceptions[0]
-                log.seek(max(0, log.seek(0, SEEK_END) - 2_000))
-                stderr_line = log.read().strip().rpartition("\n")[2]  # usually the reason of its end
-                reason = f"{type(why).__name__}: {why}" + (f" ({stderr_line})" if stderr_line else "")
-                raise self._failure(reason, transient=isinstance(why, TransportError)) from failure
+                lost = isinstance(why, TransportError)
+                raise self._failure(f"{type(why).__name__}: {why}", transient=lost) from failure
             finally:
                 self.broken = True
 
     def _failure(self, why: str, *, transient: bool = False) -> ToolFailure:
-        return ToolFailure(f"MCP server {self.server}: {one_line(why, 400)}", transient=transient)
+        written = self._written()
+        last = written.rstrip().rpartition("\n")[2]  # usually the reason of its end
+        why = f"{why} ({last})" if last else why
+        return ToolFailure(f"MCP server {self.server}: {one_line(why, 400)}", transient=transient, output=written)
+
+    def _written(self) -> str:
+        """The end of what the server has written to its standard error so far."""
+        if self._log is not None and not self._log.closed:
+            file = self._log.fileno()  # whose position is the server's as well
+            end = os.pread(file, MAX_STDERR_BYTES, max(0, os.fstat(file).st_size - MAX_STDERR_BYTES))
+            self._last_output = end.decode(errors="replace")
+        return self._last_output
 
 
 class McpTool:

@@ -234,12 +234,17 @@ class Child:
         return self._exit < 0
 
     @property
-    def last_words(self) -> str:
-        """The last line that it has written to its standard error, where nobody else reads that; empty without one."""
+    def unread_errors(self) -> str:
+        """What it has written to its standard error, where nobody else reads that; each is given once."""
         text = b""
         with suppress(BlockingIOError):
             text = os.read(self.stderr, CHUNK_BYTES)
-        return one_line(text.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        return text.decode("utf-8", "replace").strip()
+
+    @property
+    def last_words(self) -> str:
+        """The last line of `unread_errors`; empty without one."""
+        return one_line(self.unread_errors.rpartition("\n")[2])
 
     def wait(self, seconds: float) -> int:
         """Block until the program has ended; after `seconds` it is killed. The status is as `subprocess` has it."""

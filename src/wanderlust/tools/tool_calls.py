@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from wanderlust.agent import track
-from wanderlust.errors import WanderlustError, one_line
+from wanderlust.errors import WanderlustError, one_line, quoted
 from wanderlust.tools.function import ToolError, WrongArguments, as_text
 from wanderlust.types import Message, Tool, ToolCall, tool_message
 
@@ -130,7 +130,7 @@ class _CallRound:
             return _error(call, CallOutcome.MALFORMED, f"this is not a tool call: {call.arguments}")
         if call.name not in self.tools:
             tool_names = ", ".join(self.tools) or "none"
-            why = f"there is no tool {call.name[:100]!r}; there are: {tool_names}"
+            why = f"there is no tool {quoted(call.name, 100)}; there are: {tool_names}"
             return _error(call, CallOutcome.UNKNOWN_TOOL, why)
         return None
 
@@ -155,12 +155,11 @@ class _CallRound:
             return _error(call, CallOutcome.TOOL_ERROR, format_exception_only(error)[-1])
         limit = self.limits.max_result_chars
         # Lone surrogates can be neither sent nor stored.
-        clipped = text[:limit].encode(errors="backslashreplace").decode()
-        truncated = len(text) > limit
-        if truncated:
+        clipped, cut = text[:limit].encode(errors="backslashreplace").decode(), len(text) > limit
+        if cut:
             clipped += f"\n[cut: the first {limit} of {len(text)} characters]"
-        return ToolCallResult(call=call, outcome=CallOutcome.DONE, text=clipped, truncated=truncated)
+        return ToolCallResult(call=call, outcome=CallOutcome.DONE, text=clipped, truncated=cut)
 
 
 def _error(call: ToolCall, outcome: CallOutcome, why: str) -> ToolCallResult:
-    return ToolCallResult(call=call, outcome=outcome, text=ERROR_PREFIX + one_line(why, MAX_TOOL_ERROR_CHARS))
+    return ToolCallResult(call=call, outcome=outcome, text=ERROR_PREFIX + one_line(why.strip(), MAX_TOOL_ERROR_CHARS))

@@ -20,7 +20,7 @@ from typing import Any, Self
 from wanderlust.errors import NotSerializable
 from wanderlust.policies.base import NOT_SAMPLED
 from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings, rollout_jobs
-from wanderlust.runner.refusals import RefusalGuard
+from wanderlust.runner.failures import RefusalGuard
 from wanderlust.store.records import pack, pack_tokens, unpack
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.training.algorithms.base import DynamicSampling

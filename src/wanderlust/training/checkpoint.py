@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import torch
 
-from wanderlust.errors import StoreError, UsageError, writing
+from wanderlust.errors import StoreError, UsageError, one_line, writing
 from wanderlust.runner.control import serve_control
 from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.store.run_folder import COMMAND_KEY, CONFIG_FILE, STATE_FILE, STORE_FILE, RunClock
@@ -149,7 +149,7 @@ def load_state(path: Path) -> dict[str, Any]:
             _check_header(path, file)
             state = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError) as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        why = one_line(str(error) or type(error).__name__)
         raise DamagedState(f"cannot read the state {path}: {why}; it was left as it is") from error
     return dict(state)
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from wanderlust._lazy import needs_extra
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, one_line
 from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 
 LOGGERS = ("mlflow", "tensorboard", "trackio", "wandb")
@@ -88,7 +88,7 @@ class MLflowLogger:
         else:
             run = self._client.create_run(experiment, tags={RUN_TAG: str(place)}, run_name=place.name)
             self._run = run.info.run_id
-            params = [Param(name, str(value)[:500]) for name, value in config.items()]
+            params = [Param(name, one_line(str(value), 500)) for name, value in config.items()]
             self._client.log_batch(self._run, params=params)
 
     def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
@@ -98,15 +98,14 @@ class MLflowLogger:
         try:
             self._client.log_batch(self._run, metrics=entries)
         except self._failure as error:
-            first = str(error).splitlines()[0][:200]
-            warnings.warn(f"MLflow did not take {stage} {step}: {first}", LoggerWarning, stacklevel=2)
+            warnings.warn(f"MLflow did not take {stage} {step}: {one_line(str(error))}", LoggerWarning, stacklevel=2)
 
     def close(self) -> None:
         """Say that the run is over."""
         try:
             self._client.set_terminated(self._run)
         except self._failure as error:
-            warnings.warn(f"MLflow: {str(error).splitlines()[0][:200]}", LoggerWarning, stacklevel=2)
+            warnings.warn(f"MLflow: {one_line(str(error))}", LoggerWarning, stacklevel=2)
 
 
 TENSORBOARD_FOLDER = "tensorboard"

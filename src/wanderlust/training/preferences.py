@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import exp, fsum, isfinite
 from typing import Any, TypeAlias
 
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, quoted
 from wanderlust.evals.statistics import Estimate, estimate
 from wanderlust.policies.local.reward_model import ScoreScale
 from wanderlust.store.formats import MIN_REWARD_RANGE
@@ -66,7 +66,7 @@ def _rating(value: Any, column: str, where: str) -> float:
     except (TypeError, ValueError, OverflowError):
         rating = float("nan")
     if not isfinite(rating):
-        raise UsageError(f"{where}: {column} is {str(value)[:40]!r}, and must be a number")
+        raise UsageError(f"{where}: {column} is {quoted(str(value), 40)}, and must be a number")
     return rating
 
 

@@ -116,7 +116,7 @@ export interface Report {
   passes: Record<string, Estimate>
   parts: Record<string, Estimate>
   metrics: Record<string, Estimate>
-  errors: Record<string, { count: number; first: string }>
+  errors: Record<string, { count: number; first: string; places?: Record<string, number> }>
   stops: Record<string, number>
   usage: {
     turns: number
@@ -222,6 +222,8 @@ export interface Message {
   tool_calls?: ToolCall[]
   tool_call_id?: string | null
   reasoning?: string | null
+  /** Full length in characters when `reasoning` was cut. */
+  reasoning_cut?: number
   name?: string | null
   /** Full length in characters when `content` was cut. */
   cut?: number
@@ -267,6 +269,8 @@ export interface Opened {
   status: string
   stop_reason: string
   error: string | null
+  /** Where it failed; null where it did not, and in runs of before. */
+  failure?: { place: string; traceback: string; output: string; advice: string } | null
   state: Record<string, Json>
   again: string | null
   previous: number | null

@@ -36,7 +36,7 @@ export const Message = memo(({ message, results, whole }: MessageProps) => {
         {message.reasoning && (
           <details className="reasoning">
             <summary>Reasoning</summary>
-            <Text text={message.reasoning} markdown={markdown} />
+            <Text text={message.reasoning} full={message.reasoning_cut} markdown={markdown} />
           </details>
         )}
         {(message.content !== "" || calls.length === 0) && (

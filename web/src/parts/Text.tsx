@@ -81,7 +81,8 @@ export const Text = memo(({ text, full, fetch, className, lead, markdown }: Text
   const [trouble, setTrouble] = useState("")
   const all = whole ?? text
   const cut = folded(all)
-  const length = whole === null ? (full ?? all.length) : all.length
+  const length = whole === null && fetch ? (full ?? all.length) : all.length
+  const lost = fetch ? 0 : (full ?? 0)
   const long = length > cut
   const unfold = async () => {
     if (full !== undefined && whole === null && fetch) {
@@ -124,6 +125,7 @@ export const Text = memo(({ text, full, fetch, className, lead, markdown }: Text
           {open ? "Fold" : `Show all ${count(length)} characters`}
         </button>
       )}
+      {lost > 0 && <span className="unfit">{`Cut: the first ${count(all.length)} of ${count(lost)} characters.`}</span>}
       {trouble && <span className="field-error">{trouble}</span>}
     </div>
   )

@@ -35,16 +35,16 @@ const NAMED: Record<number, [string, string]> = {
   65279: ["BOM", "byte order mark"],
 }
 
-// An ANSI sequence (CSI, OSC or two characters), or one character that would not be seen as itself.
+// A change of colours, or one character that would not be seen as itself.
 const ODD =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
-  /\u001b\[[0-9;:?]{0,40}[ -/]{0,4}[@-~]|\u001b\][^\u0007\u001b]{0,400}(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff]|[\u{e0000}-\u{e007f}]/gu
+  /\u001b\[[0-9;:]{0,40}m|[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff]|[\u{e0000}-\u{e007f}]/gu
 
 function control(sequence: string): Piece {
   const code = sequence.codePointAt(0) ?? 0
   const hex = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`
   const [short, long] = NAMED[code] ?? [hex, code >= 0xd800 && code < 0xe000 ? "half a character" : "control character"]
-  return { text: short, kind: "control", title: `${hex} ${long}` }
+  return { text: `${short}${sequence.slice(1)}`, kind: "control", title: `${hex} ${long}` }
 }
 
 type Look = { colour?: number; bold?: boolean }
@@ -63,28 +63,27 @@ function restyle(look: Look, sequence: string): Look {
   return next
 }
 
-/** Cut a text into what is shown as it is and what is only named. Line ends of Windows count as line ends. */
-export function pieces(raw: string): Piece[] {
-  const text = raw.replaceAll("\r\n", "\n")
+/** Cut a text into what is shown as it is and what is only named. Nothing is left out. */
+export function pieces(text: string): Piece[] {
   const out: Piece[] = []
   let look: Look = {}
   let from = 0
   for (const found of text.matchAll(ODD)) {
     if (found.index > from) out.push({ text: text.slice(from, found.index), kind: "text", ...look })
     from = found.index + found[0].length
-    if (found[0].length > 1 && found[0].startsWith("\u001b")) {
-      if (found[0].startsWith("\u001b[") && found[0].endsWith("m")) look = restyle(look, found[0])
-    } else out.push(control(found[0]))
+    out.push(control(found[0]))
+    if (found[0].startsWith("\u001b[")) look = restyle(look, found[0])
   }
   if (from < text.length) out.push({ text: text.slice(from), kind: "text", ...look })
   return out
 }
 
-/** For one-line places: no line ends, nothing invisible, at most `limit` characters. */
+/** For one-line places: line ends and tabs as `\n` and `\t`, nothing invisible, at most `limit` characters. */
 export function line(text: string, limit = 200): string {
   const short = text.length > limit ? `${text.slice(0, limit)}\u2026` : text
   return pieces(short)
     .map(piece => (piece.kind === "text" ? piece.text : `\u27e8${piece.text}\u27e9`))
     .join("")
-    .replace(/\s+/g, " ")
+    .replaceAll("\n", "\\n")
+    .replaceAll("\t", "\\t")
 }

@@ -246,12 +246,18 @@ function Course({ report }: { report: Report }) {
     <Panel title="Errors and usage">
       {errors.length > 0 && (
         <ul className="error-list">
-          {errors.map(([name, { count: n, first }]) => (
+          {errors.map(([name, { count: n, first, places }]) => (
             <li key={name}>
               <Pill tone="bad">
                 {line(name, 60)} {count(n)}
               </Pill>
               <Safe text={first} />
+              {Object.entries(places ?? {}).map(([place, times]) => (
+                <span className="quiet" key={place}>
+                  {" "}
+                  at {line(place, 120)}: {count(times)}
+                </span>
+              ))}
             </li>
           ))}
         </ul>

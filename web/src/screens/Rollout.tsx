@@ -244,7 +244,13 @@ function Head({ run, opened, near }: { run: string; opened: Opened; near: Near }
   )
 }
 
-/** A failure, and where it was raised. */
+const WRITTEN = [
+  ["traceback", "At"],
+  ["output", "Its program wrote"],
+  ["advice", "What to do"],
+] as const
+
+/** A failure, and where it was raised: the traceback and what its program wrote are folded. */
 function Wall({ opened }: { opened: Opened }) {
   const wall = /^(\w+)Failure$/.exec(opened.stop_reason)?.[1]?.toLowerCase()
   return (
@@ -254,6 +260,20 @@ function Wall({ opened }: { opened: Opened }) {
         {wall && <span>raised by the {wall}</span>}
       </header>
       <Text text={opened.error ?? ""} className="code" />
+      {WRITTEN.map(([name, title]) => {
+        const text = opened.failure?.[name]
+        return (
+          text && (
+            <details key={name} open={name === "advice"}>
+              <summary>
+                {title}
+                {name === "traceback" && ` ${line(opened.failure?.place ?? "", 120)}`}
+              </summary>
+              <Text text={text} className="code" />
+            </details>
+          )
+        )
+      })}
     </div>
   )
 }

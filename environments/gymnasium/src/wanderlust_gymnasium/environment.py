@@ -15,7 +15,7 @@ from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, one_line
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.types import Message, Task, system, user
 
@@ -37,7 +37,7 @@ class GymnasiumWorld:
             self.has_view = "ansi" in made.metadata.get("render_modes", ())
             self.env = gymnasium.make(name, render_mode="ansi", **settings) if self.has_view else made
         except (gymnasium.error.Error, TypeError, ImportError) as error:
-            raise UsageError(f"Gymnasium cannot make {name!r}: {' '.join(str(error).split())[:200]}") from error
+            raise UsageError(f"Gymnasium cannot make {name!r}: {one_line(str(error))}") from error
         if not isinstance(self.env.action_space, Discrete):
             raise UsageError(f"{name!r} has no finite set of actions, but {self.env.action_space}")
         if not self.has_view and flatdim(self.env.observation_space) > MAX_OBSERVATION_NUMBERS:

@@ -15,7 +15,7 @@ from itertools import chain, zip_longest
 from typing import Any, ClassVar
 
 from wanderlust.environment import Episode, Limits
-from wanderlust.errors import UsageError, nearest_names
+from wanderlust.errors import UsageError, nearest_names, one_line
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
 from wanderlust.tools.function import FunctionTool, ToolError
 from wanderlust.tools.tool_calls import CallOutcome, call_tools
@@ -92,7 +92,7 @@ class InboxSession:
         """Take the final answer."""
         wanted = self.task.answer
         given, right = bare_answer(text), [bare_answer(one) for one in wanted["answers"]]
-        self.state.update(answer=text[:500], sources=[one[:100] for one in sources[:50]])
+        self.state.update(answer=one_line(text, 500), sources=[one_line(one, 100) for one in sources[:50]])
         self.record.abstained = given in UNKNOWN_ANSWERS and bool(given or not text.strip())
         self.record.answered = not self.record.abstained
         self.record.right = given in right if right else self.record.abstained
@@ -149,7 +149,7 @@ class InboxTools:
         """
         mail = self.session.read(message_id)
         if mail is None:
-            return {"error": f"there is no mail {message_id[:100]!r}"}
+            return {"error": f"there is no mail {one_line(message_id, 100)!r}"}
         text = mail.body if quoted else mail.new_text
         pages = max(1, -(-len(text) // MAX_READ_CHARS))
         start = (min(max(page, 1), pages) - 1) * MAX_READ_CHARS

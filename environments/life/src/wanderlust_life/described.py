@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from wanderlust.errors import UsageError, one_line
+from wanderlust.errors import UsageError, one_line, quoted
 from wanderlust_life.families import builder
 from wanderlust_life.families.builder import FamilyBuilder
 from wanderlust_life.families.family import LEVELS, Capability, Family
@@ -135,7 +135,7 @@ def read_story(text: str | bytes) -> Story:
     except msgspec.DecodeError as error:
         raise StoryError(str(error)) from error
     if not STORY_NAME.fullmatch(story.name):
-        raise StoryError(f"the name {story.name[:50]!r} is not of small letters, digits and hyphens")
+        raise StoryError(f"the name {quoted(story.name)} is not of small letters, digits and hyphens")
     if not story.then or len(story.then) > MAX_STEPS:
         raise StoryError(f"the story has {len(story.then)} steps, expected 1 to {MAX_STEPS}")
     return story

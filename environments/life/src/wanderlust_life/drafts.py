@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from wanderlust.errors import StoreError, UsageError
+from wanderlust.errors import StoreError, UsageError, quoted
 from wanderlust_life.described import STORY_NAME, StoryError, check_story, read_family, read_story
 from wanderlust_life.families.family import Family
 
@@ -69,7 +69,7 @@ def drafts_in(folder: Path) -> list[StoryDraft]:
     """The drafts of a folder in order; none where there are none. StoreError for a file that cannot be read."""
     drafts = _rows(folder / DRAFTS_FILE, StoryDraft)
     if wrong := [one.name for one in drafts if not STORY_NAME.fullmatch(one.name)]:  # names of files
-        raise StoreError(f"{folder / DRAFTS_FILE}: {wrong[0][:60]!r} is no name of a draft")
+        raise StoreError(f"{folder / DRAFTS_FILE}: {quoted(wrong[0])} is no name of a draft")
     return drafts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wanderlust.errors import UsageError, nearest_names
+from wanderlust.errors import UsageError, nearest_names, quoted
 from wanderlust_proofs.contract import ArtefactFile, ArtefactVerdict, Checker, Finding, read_artefact
 from wanderlust_proofs.coq import CoqChecker
 from wanderlust_proofs.metamath import MetamathChecker
@@ -33,7 +33,7 @@ class Verified:
 def checker_of(kind: str) -> Checker:
     """The checker of a kind. Raises UsageError, with the nearest ones."""
     if kind not in CHECKERS:
-        raise UsageError(f"no checker of {kind[:40]!r}; {nearest_names(kind, [*CHECKERS], kind='checkers')}")
+        raise UsageError(f"no checker of {quoted(kind)}; {nearest_names(kind, [*CHECKERS], kind='checkers')}")
     return CHECKERS[kind]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from wanderlust.errors import quoted
 from wanderlust_proofs.contract import ArtefactVerdict, Finding, Statement, refused_unread
 from wanderlust_proofs.metamath_database import Assertion, Database, Expression, MetamathError, ordered
 from wanderlust_proofs.metamath_truth import truth_findings
@@ -73,7 +74,7 @@ class _Run:
         elif assertion := self.known.get(label):
             self._apply(assertion)
         else:
-            raise MetamathError(f"{label[:60]!r} is nothing that this proof may use")
+            raise MetamathError(f"{quoted(label)} is nothing that this proof may use")
 
     def compressed(self, proof: Sequence[str]) -> None:
         """Run a proof of the compressed format."""
@@ -119,7 +120,7 @@ class _Run:
             elif substituted(hypothesis.expression, values) != expression:
                 wanted = " ".join(substituted(hypothesis.expression, values))
                 raise MetamathError(
-                    f"{assertion.label} wants {wanted[:120]!r}, and gets {' '.join(expression)[:120]!r}"
+                    f"{assertion.label} wants {quoted(wanted, 120)}, and gets {quoted(' '.join(expression), 120)}"
                 )
         for one, other in assertion.disjoint:
             self._keep_apart(assertion, values[one], values[other])

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TypeAlias
 
-from wanderlust.errors import WanderlustError
+from wanderlust.errors import WanderlustError, quoted
 
 Expression: TypeAlias = tuple[str, ...]
 Pair: TypeAlias = tuple[str, str]
@@ -93,7 +93,7 @@ class Database:
         for token in tokens:
             if not token.startswith("$"):
                 if label or not _LABEL.fullmatch(token):
-                    raise MetamathError(f"{token[:40]!r} stands where a statement begins")
+                    raise MetamathError(f"{quoted(token)} stands where a statement begins")
                 label = token
             elif bool(label) != (token in ("$f", "$e", "$a", "$p")):
                 raise MetamathError(f"{token} {'has' if label else 'has not'} a label")
@@ -113,7 +113,7 @@ class Database:
         elif keyword in ("$c", "$v", "$d"):
             self._declare(keyword, _until(tokens, "$."))
         else:
-            raise MetamathError(f"{keyword[:40]!r} does not belong here")
+            raise MetamathError(f"{quoted(keyword)} does not belong here")
 
     def _declare(self, keyword: str, symbols: Sequence[str]) -> None:
         active = self._variables()
@@ -190,7 +190,7 @@ def _tokens(text: str) -> Iterator[str]:
                 if inside == "$)":
                     break
                 if "$(" in inside or "$)" in inside:
-                    raise MetamathError(f"a comment has {inside[:40]!r}")
+                    raise MetamathError(f"a comment has {quoted(inside)}")
             else:
                 raise MetamathError("a comment does not end")
         elif token == "$[":
@@ -205,7 +205,7 @@ def _until(tokens: Iterator[str], end: str) -> list[str]:
         if token == end:
             return out
         if token.startswith("$"):
-            raise MetamathError(f"{token[:40]!r} stands before {end}")
+            raise MetamathError(f"{quoted(token)} stands before {end}")
         out.append(token)
     raise MetamathError(f"the text ends before {end}")
 

@@ -258,7 +258,7 @@ class _Run:
 
     def _name(self, name: str, names: Mapping[str, Value]) -> Value:
         if name not in names:
-            raise ProgramError(f"there is no {name[:40]}")
+            raise ProgramError(f"there is no {one_line(name, 40)}")
         return names[name]
 
     def value(self, node: ast.expr, names: dict[str, Value]) -> Value:
@@ -359,7 +359,7 @@ class _Run:
         if self.program is not None and name == self.program.name:
             return self._call(arguments)
         if name not in _FUNCTIONS:
-            raise ProgramError(f"there is no function {name[:40]}")
+            raise ProgramError(f"there is no function {one_line(name, 40)}")
         self.steps += sum(len(one) for one in arguments if isinstance(one, list))
         return _FUNCTIONS[name](*arguments)
 

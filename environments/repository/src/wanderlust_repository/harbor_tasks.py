@@ -326,7 +326,7 @@ def read_reward(name: str, text: bytes) -> float:
     try:
         value = json.loads(text) if name.endswith(".json") else float(text)
     except ValueError as error:
-        raise UsageError(f"{name} is {one_line(repr(text[:60]))}, and no reward") from error
+        raise UsageError(f"{name} is {one_line(repr(text))}, and no reward") from error
     if isinstance(value, Mapping):
         numbers = [one for one in value.values() if isinstance(one, int | float)]
         value = value.get("reward", sum(numbers) / len(numbers) if numbers else None)

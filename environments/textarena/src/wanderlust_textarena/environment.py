@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.errors import UsageError
+from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Message, Policy, Task, user
 
@@ -34,8 +34,8 @@ class TextArenaMatch:
                 self.env = textarena.make(f"{game}-raw")
                 self.env.reset(num_players=players, seed=seed)
         except (ImportError, LookupError, OSError, SyntaxError, ValueError, AssertionError, TypeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise UsageError(f"TextArena cannot start {game!r} with {players} players: {reason}") from error
+            why = one_line(str(error))
+            raise UsageError(f"TextArena cannot start {game!r} with {players} players: {why}") from error
 
     def turn(self) -> tuple[int, str]:
         """The player to move, and the messages for it except its own."""

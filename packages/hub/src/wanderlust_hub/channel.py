@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 
-from wanderlust.errors import EnvironmentFailure, SandboxFailure, WanderlustError
+from wanderlust.errors import EnvironmentFailure, SandboxFailure, WanderlustError, one_line
 from wanderlust.runner.engine import run_blocking
 from wanderlust_hub.launch import Source, launch
 from wanderlust_hub.wire import AnyReply, Cancel, Declared, Failed, FrameBuffer, Request, pack, read_reply
@@ -70,10 +70,11 @@ class Channel:
             if not isinstance(first, Declared):
                 raise EnvironmentFailure("its process did not begin with what the environment is like")
         except WanderlustError as error:
-            told = self.launched.child.last_words
+            written = self.fault.output if error is self.fault else ""
             self.close()
-            if told and error is self.fault:
-                raise EnvironmentFailure(f"the process of {self.name} did not start: {told}") from None
+            if told := one_line(written.rpartition("\n")[2]):
+                what = f"the process of {self.name} did not start: {told}"
+                raise EnvironmentFailure(what, output=written) from None
             raise
         self.declared = first
 
@@ -206,7 +207,8 @@ class Channel:
         """Kill the process, and let every conversation fail."""
         if self.fault is not None:
             return
-        self.fault = EnvironmentFailure(f"the process of {self.name} is gone: {why}")
+        written = self.launched.child.unread_errors
+        self.fault = EnvironmentFailure(f"the process of {self.name} is gone: {why}", output=written)
         if self.loop is not None:
             self.loop.remove_reader(self._in)
             self.loop.remove_writer(self._out)

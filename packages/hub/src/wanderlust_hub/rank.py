@@ -243,7 +243,9 @@ def _ranked(
 ) -> tuple[RankedRun, bytes]:
     """The figures of a run, and its rollouts as they are kept."""
     figure, played = reward_figure(run.rollouts)
-    lines = (msgspec.json.encode(replace(one, seconds=0.0), order="sorted") + b"\n" for one in run.rollouts)
+    lines = (
+        msgspec.json.encode(replace(one, seconds=0.0, failure=None), order="sorted") + b"\n" for one in run.rollouts
+    )
     body = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(b"".join(lines))
     lock = read_lock(run.folder if run.folder.is_dir() else run.folder.parent)
     inputs = lock.made_by[-1].get("inputs", {}) if lock is not None and lock.made_by else {}

@@ -27,6 +27,7 @@ from wanderlust.errors import (
     WorkerFailure,
     one_line,
 )
+from wanderlust.runner.failures import failure_details
 from wanderlust.types import AnswerDetails, Message, Rollout, Score, Task, Tokens
 
 HEAD_BYTES, MAX_FRAME_BYTES = 4, 1 << 24
@@ -47,13 +48,17 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str
     transient: bool = False
     refusal: str = ""
+    output: str = ""
+    """Where it was raised, or what the program behind it wrote."""
 
     @classmethod
     def of(cls, error: WanderlustError) -> Fault:
-        """Its class, text and marks."""
+        """Its class, text, marks and place."""
         text = error.reason if isinstance(error, StopEpisode) else str(error)
         kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in KINDS), "WanderlustError")
-        return cls(kind=kind, text=text[:MAX_FAULT_CHARS], transient=error.transient, refusal=error.refusal)
+        details = failure_details(error, EnvironmentFailure)
+        marks: dict[str, Any] = {"transient": error.transient, "refusal": error.refusal}
+        return cls(kind=kind, text=_bounded(text), output=_bounded(details.output or details.traceback), **marks)
 
     def error(self) -> WanderlustError:
         """The same exception here; an unknown one is a failure of the environment."""
@@ -62,7 +67,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.kind == "UsageError":
             return UsageError(self.text)
         kind = FAILURES.get(self.kind, EnvironmentFailure)
-        return kind(self.text, transient=self.transient, refusal=self.refusal)
+        return kind(self.text, transient=self.transient, refusal=self.refusal, output=self.output)
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MAX_FAULT_CHARS else text[: MAX_FAULT_CHARS - 1] + "…"
 
 
 KINDS = frozenset({*FAILURES, "StopEpisode", "UsageError"})

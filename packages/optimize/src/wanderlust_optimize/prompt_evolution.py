@@ -19,7 +19,7 @@ from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment
-from wanderlust.errors import UsageError, printable, writing
+from wanderlust.errors import UsageError, one_line, printable, writing
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import render_html, render_text
@@ -285,7 +285,7 @@ class _Search:
     def log(self, message: str) -> None:
         """What the package says of its search, as a line of progress."""
         if isinstance(self.logger, ProgressLogger):
-            self.logger.log_line(printable(message.splitlines()[0])[:120] if message else "")
+            self.logger.log_line(one_line(message, 120))
 
     def _is_over(self, state: Any) -> bool:
         done = state.i + 1
@@ -298,7 +298,7 @@ class _Search:
         file = self.folder / "reflections" / f"{_digest(prompt)}.txt"
         if not file.is_file():
             answer = run_blocking(partial(self._ask, str(prompt), key=f"optimize/{file.stem}"))
-            write_whole(file, answer.encode(errors="replace"))
+            write_whole(file, answer.encode(errors="backslashreplace"))
         return file.read_text(encoding="utf-8")
 
     async def _ask(self, prompt: str, *, key: str) -> str:

@@ -13,7 +13,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from wanderlust.errors import StoreError, UsageError, writing
+from wanderlust.errors import StoreError, UsageError, one_line, writing
 from wanderlust.policies.local.pretrained import SCORE_HEAD
 from wanderlust.store.whole_files import replacing
 
@@ -97,7 +97,7 @@ def with_adapter(model: Any, path: Path) -> Any:
         inject_adapter_in_model(config, copied)
         load_result: Any = set_peft_model_state_dict(copied, weights, adapter_name="default")
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        why = (str(error) or type(error).__name__).splitlines()[0]
+        why = one_line(str(error) or type(error).__name__)
         raise StoreError(f"cannot load the adapter {path}: {why}") from error
     missing = [name for name in load_result.missing_keys if "lora_" in name]
     if load_result.unexpected_keys or missing:

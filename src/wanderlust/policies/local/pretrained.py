@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from wanderlust.errors import StoreError, UsageError, writing
+from wanderlust.errors import StoreError, UsageError, one_line, writing
 from wanderlust.policies.local.device import available_memory
 from wanderlust.store.run_folder import is_reward_model
 from wanderlust.store.whole_files import replacing
@@ -57,7 +57,7 @@ def load_pretrained(path: Path, *, scores: bool = False) -> tuple[Any, Any]:
         kind = AutoModelForSequenceClassification if scores else AutoModelForCausalLM
         model = kind.from_pretrained(path, dtype=torch.float32, **from_here)
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        why = one_line(str(error) or type(error).__name__)
         raise StoreError(f"cannot load the checkpoint {path}: {why}") from error
     check_tokenizer_fits(model, tokenizer, place=path)
     model.eval()

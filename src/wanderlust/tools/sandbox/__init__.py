@@ -44,7 +44,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
-from wanderlust.tools.sandbox.base import NotIsolatedWarning, Result, Sandbox, SandboxBounds
+from wanderlust.tools.sandbox.base import NotIsolatedWarning, Result, Sandbox, SandboxBounds, opens
 from wanderlust.tools.sandbox.branches import BranchedSandbox, BranchTools
 from wanderlust.tools.sandbox.bubblewrap import LocalSandbox
 from wanderlust.tools.sandbox.docker import ContainerSandbox, WritableContainer
@@ -52,10 +52,13 @@ from wanderlust.tools.sandbox.python_session import Cell, PythonSession, Sandbox
 from wanderlust.tools.sandbox.unsandboxed import UnisolatedSandbox
 
 
+@opens
 async def open_sandbox(
     bounds: SandboxBounds | None = None, *, readable: Sequence[Path] = (), isolation: str = "required"
 ) -> Sandbox:
-    """Open an isolated sandbox and run a first command in it.
+    """Open an isolated sandbox and run a first command in it: `async with open_sandbox() as sandbox`.
+
+    `await open_sandbox()` gives it as well, and leaves it to the caller to `close` it.
 
     Where that fails, `required` raises SandboxFailure with the reason, and `preferred` opens an `UnisolatedSandbox`,
     which is marked by NotIsolatedWarning when it is made, by its `isolated`, and in every `Result`.

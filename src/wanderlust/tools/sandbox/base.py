@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar
 
 from wanderlust.errors import SandboxFailure, one_line
 from wanderlust.tools.process import CHUNK_BYTES, Child, wait_readable
@@ -64,6 +65,64 @@ class Result:
     def text(self) -> str:
         """Both streams as text, output first; bytes that are no UTF-8 are replaced."""
         return (self.stdout + self.stderr).decode("utf-8", "replace")
+
+
+class Closing:
+    """What `async with` closes at the end of the block."""
+
+    async def close(self) -> None:
+        """Give back what it holds; a second call does nothing."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+OpenedT = TypeVar("OpenedT", bound=AbstractAsyncContextManager[Any])
+P = ParamSpec("P")
+
+
+class Opening(Coroutine[Any, Any, OpenedT]):
+    """The coroutine that opens something; `async with` gives it as `await` does, and closes it at the end."""
+
+    def __init__(self, opening: Coroutine[Any, Any, OpenedT]):
+        self._opening, self._stack = opening, AsyncExitStack()
+
+    def send(self, value: Any) -> Any:
+        """As of the coroutine."""
+        return self._opening.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of the coroutine."""
+        return self._opening.throw(*error)
+
+    def close(self) -> None:
+        """Open nothing."""
+        self._opening.close()
+
+    def __await__(self) -> Generator[Any, None, OpenedT]:
+        return self._opening.__await__()
+
+    async def __aenter__(self) -> OpenedT:
+        opened = await self._opening
+        await self._stack.enter_async_context(opened)
+        return opened
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+
+def opens(function: Callable[P, Coroutine[Any, Any, OpenedT]]) -> Callable[P, Opening[OpenedT]]:
+    """Make a function whose result is opened by `await` or by `async with`."""
+
+    @wraps(function)
+    def opening(*args: P.args, **named: P.kwargs) -> Opening[OpenedT]:
+        return Opening(function(*args, **named))
+
+    return opening
 
 
 class Sandbox(Protocol):
@@ -133,8 +192,11 @@ class Sandbox(Protocol):
         ...
 
     async def close(self) -> None:
-        """End all processes and delete the folder; a second call does nothing."""
+        """End all processes and delete the folder, as `async with` does; a second call does nothing."""
         ...
+
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *_: object) -> None: ...
 
 
 FLOOD_FACTOR = 64

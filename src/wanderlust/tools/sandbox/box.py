@@ -41,11 +41,8 @@ class Box:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Sandbox]:
         """A sandbox for the time of the block. Raises SandboxFailure where there can be none."""
-        sandbox = await open_sandbox(self.bounds, readable=self.readable, isolation=self.isolation)
-        try:
+        async with open_sandbox(self.bounds, readable=self.readable, isolation=self.isolation) as sandbox:
             yield sandbox
-        finally:
-            await sandbox.close()
 
     @asynccontextmanager
     async def proxied(self, sandbox: Sandbox) -> AsyncIterator[tuple[EgressProxy | None, Mapping[str, str]]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from wanderlust.errors import UsageError, one_line, printable
 from wanderlust.tools.process import Child, end_all
-from wanderlust.tools.sandbox.base import MEBI, Result, Sandbox, SandboxCommand
+from wanderlust.tools.sandbox.base import MEBI, Closing, Result, Sandbox, SandboxCommand
 
 MAIN = "main"
 """Name of the branch that a sandbox begins with."""
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _DIGESTS = "find . -type f -print0 | tr -dc '\\0' | wc -c; find . -type f -print0 | xargs -0 -r sha256sum -z --"
 
 
-class BranchedSandbox:
+class BranchedSandbox(Closing):
     """A sandbox whose commands, files and programs are those of its current branch; `branch` and `switch` change it.
 
     `fork` and `undo` are those of the current branch. Branches are forks, so they share what they have in common.

@@ -26,7 +26,7 @@ from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox import seccomp
 from wanderlust.tools.sandbox.archives import pack_folder, unpack_folder
-from wanderlust.tools.sandbox.base import MEBI, Result, SandboxBounds, SandboxCommand, run_to_end
+from wanderlust.tools.sandbox.base import MEBI, Closing, Result, SandboxBounds, SandboxCommand, opens, run_to_end
 from wanderlust.tools.sandbox.cgroup import ControlGroup
 from wanderlust.tools.sandbox.door import open_door
 from wanderlust.tools.sandbox.overlay import AGENT_UID, FRAME_FOLDER, LayeredFolder
@@ -50,7 +50,7 @@ _GET = (
 )
 
 
-class CommandSandbox(ABC):
+class CommandSandbox(Closing, ABC):
     """The part of a sandbox that needs nothing but a command inside: `run`, and files by `sh`, `tar` and coreutils."""
 
     bounds: SandboxBounds
@@ -184,6 +184,7 @@ class LocalSandbox(CommandSandbox):
         self._running, self._changed, self._closed = 0, False, False
 
     @classmethod
+    @opens
     async def open(
         cls,
         bounds: SandboxBounds | None = None,

@@ -27,6 +27,7 @@ from wanderlust.tools.sandbox.base import (
     MEBI,
     Result,
     SandboxBounds,
+    opens,
     run_bounded,
 )
 from wanderlust.tools.sandbox.overlay import AGENT_UID
@@ -96,6 +97,7 @@ class ContainerSandbox(bubblewrap.CommandSandbox):
         self._closed = False
 
     @classmethod
+    @opens
     async def open(cls, image: str, bounds: SandboxBounds | None = None, *, engine: str = "docker") -> Self:
         """Start a container of `image`, which must exist already: nothing is downloaded.
 

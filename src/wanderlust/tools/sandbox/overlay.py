@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
-from wanderlust.errors import SandboxFailure, one_line
+from wanderlust.errors import SandboxFailure, one_line, quoted
 from wanderlust.tools.process import CHUNK_BYTES, wait_readable
 from wanderlust.tools.sandbox.base import SandboxBounds
 from wanderlust.tools.sandbox.users import SandboxUser, reserve_user
@@ -153,7 +153,7 @@ class LayeredFolder:
             self._popen.stdin.write(line.encode() + b"\n")
             self._popen.stdin.flush()
         except BrokenPipeError as error:
-            raise SandboxFailure(f"the process of the private folder ended: {line[:60]!r} was for it") from error
+            raise SandboxFailure(f"the process of the private folder ended: {quoted(line)} was for it") from error
         await self._await_reply()
 
     async def _await_reply(self) -> None:

@@ -12,11 +12,11 @@ import secrets
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Literal, Self
+from typing import Literal
 
 from wanderlust.errors import printable
 from wanderlust.tools.process import end_all
-from wanderlust.tools.sandbox.base import BoundedOutput, Sandbox, drain
+from wanderlust.tools.sandbox.base import BoundedOutput, Closing, Sandbox, drain
 from wanderlust.tools.worker import NoReply, Worker
 
 CellStatus = Literal["done", "error", "time", "output", "died", "forged"]
@@ -44,7 +44,7 @@ class Cell:
     """True when this cell began a new session."""
 
 
-class PythonSession:
+class PythonSession(Closing):
     """One interpreter that runs cells one at a time, started with the first cell and again after every end.
 
     Cells are not isolated from each other: they share the interpreter. Their status is checked as untrusted text; a
@@ -128,7 +128,7 @@ _NOTES = {
 }
 
 
-class SandboxTools:
+class SandboxTools(Closing):
     """`bash` and `python` over one sandbox; what they return is text for the model. `close` closes the sandbox too."""
 
     def __init__(self, sandbox: Sandbox, *, python: str = "python3"):
@@ -166,12 +166,6 @@ class SandboxTools:
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self.sandbox.close)
             await self.session.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def _render_output(text: str, words: list[str]) -> str:

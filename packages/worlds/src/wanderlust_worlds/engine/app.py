@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, Self, TypedDict, TypeVar, get_args, 
 
 import msgspec
 
-from wanderlust.errors import UsageError, one_line
+from wanderlust.errors import UsageError, one_line, quoted
 from wanderlust.tools.function import FunctionTool, ToolError
 from wanderlust_worlds.engine.argument_checks import EXACT_CHECK, ArgumentCheck
 from wanderlust_worlds.engine.cow_dict import CowDict
@@ -359,7 +359,7 @@ def read_time(text: str, what: str = "the time") -> float:
     try:
         return datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC).timestamp()
     except ValueError as error:
-        raise ToolError(f"{what} must be written as YYYY-MM-DD HH:MM:SS, not {text[:40]!r}") from error
+        raise ToolError(f"{what} must be written as YYYY-MM-DD HH:MM:SS, not {quoted(text, 40)}") from error
 
 
 def format_time(seconds: float, form: str = TIME_FORMAT) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
+from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
 from wanderlust.tools.function import ToolError
 from wanderlust_worlds.engine.app import App
 from wanderlust_worlds.engine.cow_dict import CowDict, FrozenRecord
@@ -143,7 +143,7 @@ def replay_line(world: World, line: LogEntry) -> None:
 
 
 def _render_line(line: LogEntry) -> str:
-    return line_bytes(line).decode()[:300]
+    return one_line(line_bytes(line).decode(), 300)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from wanderlust.errors import quoted
 from wanderlust_worlds.apps.user_interface import UserInterface
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def decode_argument(value: Any, kind: str | None) -> Any:
     try:
         return read(value)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"is {value[:80]!r}, expected {kind}") from error
+        raise ValueError(f"is {quoted(value, 80)}, expected {kind}") from error
 
 
 def encode_argument(value: Any) -> tuple[str | None, str | None]:
