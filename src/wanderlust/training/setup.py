@@ -61,6 +61,8 @@ def validate_config(config: TrainConfig) -> None:
             f"the algorithm {config.algorithm} compares the rollouts of a task: set group_size to 2 or more, or take "
             "an algorithm without a baseline, like reinforce"
         )
+    if config.updates_per_step > 1 and getattr(method, "credits_pairs", False):
+        raise UsageError(f"the algorithm {config.algorithm} credits pairs for one update: set updates_per_step to 1")
     check_players(config, env)
     check_environment_gives(config, env)
     if config.policy != FRESH_POLICY:
