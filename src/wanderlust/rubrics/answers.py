@@ -21,11 +21,10 @@ MAX_WORDS = 8
 
 TAGS = ("answer", "final_answer", "final", "guess", "move", "title", "group", "action")
 """Names of the tags in which an answer may stand."""
-_HASHES = re.compile(r"^[ \t]*####[ \t]*(\S.*)$", re.MULTILINE)
 _ANNOUNCED = re.compile(
     r"\b(?:answers?|(?:correct|right|best) (?:option|choice))(?:[*_]{2})?(?: (?:to|of|for|in|here)\b[^.:\n]{0,100}?)?"
     r"\s*(?:[*_]{2})?(?::|=|\b(?:is|are|was|must be|should be|would be|will be|comes? to|becomes)\b:?)(?:[*_]{2})?\s*"
-    r"|^A:\s*|\bfinal answer\W*\n\s*",
+    r"|^(?:A:|[ \t]*####(?![ \t]*[a-zA-Z]{3}))\s*|\bfinal answer\W*\n\s*",
     re.IGNORECASE | re.MULTILINE,
 )
 _FILLER = re.compile(
@@ -77,11 +76,8 @@ def final_answer(text: str) -> str | None:
 def marked_answer(text: str) -> str | None:
     """The same, where the text marks or announces it; None where only its prose tells."""
     text = after_reasoning(text[-MAX_ANSWER_CHARS:])
-    boxed = last_boxed(text)
-    if boxed or (tagged := _tagged(text)):
-        return boxed or tagged
-    if hashes := _HASHES.findall(text):
-        return str(hashes[-1]).strip()
+    if found := last_boxed(text) or _tagged(text):
+        return found
     for announced in reversed([*_ANNOUNCED.finditer(text)]):
         value = _announced_value(text[announced.end() :][:300])
         if value is not None:

@@ -64,18 +64,14 @@ def minibatches(samples: Sequence[Sample], *, parts: int, shards: int) -> list[l
     if parts == 1:
         return [list(samples)]
     episodes = [episode for shard in shard_samples(samples, shards) for episode in episodes_of(shard)]
-    out, counts = [list[Sample]() for _ in range(parts)], [0] * parts
-    read = [(episode, episode[0].copies) for episode in episodes if any(sample.ids for sample in episode)]
-    counted = [
-        ([replace(sample, copies=1) for sample in episode], 1)
-        for episode in episodes
-        if not any(sample.ids for sample in episode)
-        for _ in range(episode[0].copies)
-    ]
-    for episode, copies in (*read, *counted):
+    out, counts, counted = [list[Sample]() for _ in range(parts)], [0] * parts, list[list[Sample]]()
+    for episode in episodes:
+        if not any(sample.ids for sample in episode):
+            counted += [[replace(sample, copies=1) for sample in episode]] * episode[0].copies
+    for episode in (*(episode for episode in episodes if any(sample.ids for sample in episode)), *counted):
         smallest = counts.index(min(counts))
         out[smallest] += episode
-        counts[smallest] += copies
+        counts[smallest] += episode[0].copies
     return out
 
 
