@@ -152,7 +152,7 @@ class Environment(ABC):
     revision: Revision = Revision()
     """How a policy is asked to revise an answer."""
     extract: Callable[[str], str] | None = None
-    """Reads the final answer from a completion, for label-free rewards; None reads boxed, tagged or last numbers."""
+    """Reads the final answer from a completion, for label-free rewards; None reads as `rubrics.final_answer` does."""
 
     @abstractmethod
     async def run(self, episode: Episode) -> None:

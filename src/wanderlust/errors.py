@@ -54,7 +54,7 @@ All errors and warnings of the core (a test holds this list; indented ones are s
                 SamplerGapWarning       the same, where rounding or older weights may be the cause
                 RecomputedContextWarning a model that is sampled without a cache, which is slow
                 PrefixWarning           a chat template that rewrites earlier turns
-                ToolsWarning            a chat template whose format of tool calls is unknown
+                ToolsWarning            a chat template, or an answer, whose form of tool calls is unknown
                 SlowPrecision           a precision that this device is slow at
                 FastLlamaMismatchWarning our own forward pass disagrees, so that of transformers is used
                 NotIsolatedWarning      commands that run without isolation
@@ -189,6 +189,10 @@ class WorkerFailure(Failure):
 
 class WorkerRestartWarning(UserWarning):
     """Workers were lost; their work is done again by others, or by those that take their place."""
+
+
+class ToolsWarning(UserWarning):
+    """Tool calls in an unknown form: of a chat template, whose model is asked for them as text, or of an answer."""
 
 
 @contextmanager

@@ -146,6 +146,27 @@ def test_answers_are_read_from_the_text_of_other_policies() -> None:
     assert [point.accuracy.value for point in found.by_share] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    "thought",
+    [
+        "So the answer is {0}. Hmm wait, let me check that again, is it not 9? ",
+        "so the answer is {0} and then we look at it once more and see ",
+        "The answer is $\\frac{{{0}}}{{1}}$, because of the first line. But maybe it is ",
+        "**Answer:** {0}. Wait, I should see whether that is so ",
+    ],
+)
+def test_overthinking_is_read_in_ordinary_wording(thought: str) -> None:
+    """The answer is there behind a fifth of the text, and nothing after it says another one."""
+
+    def think(messages: Sequence[Message], _: Any) -> str:
+        number = messages[-1].content[0]
+        return f"{'let us see ' * 18}{thought.format(number)}{'we go on with it ' * 50}<answer>{number}</answer>"
+
+    found = traits(Numbers(), Scripted(think), samples=2)
+    assert found.overthinking is not None
+    assert found.overthinking.value == pytest.approx(0.75, abs=0.01)
+
+
 def test_reasoning_that_comes_apart_is_cut_as_well() -> None:
     def apart(messages: Sequence[Message], _: Any) -> Message:
         number = messages[-1].content[0]

@@ -25,7 +25,7 @@ import json, re
 from wanderlust.types import user
 from wanderlust.types import Task
 from wanderlust.environment import SingleTurnEnvironment
-from wanderlust.rubrics.label_free import extract_answer
+from wanderlust.rubrics.answers import extract_answer
 from wanderlust.rubrics.rubric import Rubric
 
 

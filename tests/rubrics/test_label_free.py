@@ -13,6 +13,7 @@ from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.errors import RubricFailure
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.answers import extract_answer
 from wanderlust.rubrics.generated import Checklist, ChecklistReward, Criterion
 from wanderlust.rubrics.judge import JudgeOptions
 from wanderlust.rubrics.label_free import (
@@ -21,7 +22,6 @@ from wanderlust.rubrics.label_free import (
     Majority,
     Synthesis,
     environment_check,
-    extract_answer,
 )
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import rollouts

@@ -11,6 +11,7 @@ import pytest
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.answers import extract_answer
 from wanderlust.rubrics.generated import Checklist, ChecklistReward, Criterion, ask_for_rubric, rubric_client
 from wanderlust.rubrics.judge import GroupJudge, JudgeOptions
 from wanderlust.rubrics.label_free import (
@@ -21,7 +22,6 @@ from wanderlust.rubrics.label_free import (
     Synthesis,
     build_estimator,
     estimate_reference,
-    extract_answer,
 )
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.types import Completion, Message, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user

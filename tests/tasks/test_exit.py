@@ -26,9 +26,8 @@ from wanderlust.store.store import RunStore
 from wanderlust.tasks.curriculum import NoUsefulTasksWarning
 from wanderlust.tasks.revision import resolve_revision
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.training.algorithms.diversity import DiversityBonus, hashed_embedding
+from wanderlust.training.algorithms.diversity import DiversityBonus, Improvement, hashed_embedding
 from wanderlust.training.algorithms.grpo import raw_reward, standardized
-from wanderlust.training.algorithms.improvement import Improvement
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of

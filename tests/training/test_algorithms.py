@@ -303,6 +303,8 @@ def test_algorithms_that_compare_rollouts_want_groups_of_two() -> None:
     with pytest.raises(UsageError, match=r"^the algorithm grpo compares the rollouts of a task: set group_size to 2"):
         validate_config(settings)
     validate_config(settings.replace(algorithm="reinforce"))
+    with pytest.raises(UsageError, match=r"^the algorithm dpo credits pairs for one update: set updates_per_step to 1"):
+        validate_config(settings.replace(algorithm="dpo", group_size=4, updates_per_step=2))
 
 
 def test_fresh_and_smollm2_are_names_unless_a_run_or_checkpoint_is_called_so(

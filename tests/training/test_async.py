@@ -116,29 +116,10 @@ def test_no_turn_is_older_than_allowed_and_every_group_is_learnt_from_once(
     assert [[g.index for g in groups] for groups, _ in taken] == [[0, 1]] * 6
 
 
-def test_stragglers_do_not_hold_a_step(trainer: InProcessTrainer) -> None:
-    Stuck.stuck = Counter({("twice-a", 0): 1})
-    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), dict(max_staleness=2)), range(6)))
-    assert [figures["rollouts_cut"] for _, figures in taken].count(1) == 1
-    assert sum(figures["rollouts_cut"] for _, figures in taken) == 1
-    assert sum(figures["groups_dropped"] for _, figures in taken) == 0
-    sizes = Counter(len(group.rollouts) for groups, _ in taken for group in groups)
-    assert sizes == {SIBLINGS: 11, SIBLINGS - 1: 1}
-
-
 def test_a_step_that_has_waited_long_enough_does_without_stragglers(trainer: InProcessTrainer) -> None:
     Stuck.stuck = Counter({(f"twice-{word}", 1): 1 for word in "abcd"})
     taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), dict(max_staleness=1, straggler_seconds=0.0)), range(2)))
     assert all(len(group.rollouts) == SIBLINGS - 1 for groups, _ in taken for group in groups)
-
-
-def test_a_group_that_is_too_old_is_counted_and_played_again_with_its_seed(trainer: InProcessTrainer) -> None:
-    Stuck.stuck = Counter({("twice-a", sibling): 1 for sibling in range(SIBLINGS)})
-    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), dict(max_staleness=1)), range(6)))
-    assert sum(figures["groups_dropped"] for _, figures in taken) == 1
-    seen = sum((episodes(groups) for groups, _ in taken), Counter())
-    assert len(seen) == 6 * 2 * SIBLINGS
-    assert ("twice-a", 0, 0) in seen
 
 
 def test_useless_groups_are_replaced_and_replacements_counted(trainer: InProcessTrainer) -> None:

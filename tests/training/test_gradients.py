@@ -22,10 +22,10 @@ from toys import fresh
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import ALGORITHMS, with_loss
 from wanderlust.training.batch.collate import BatchTotals
-from wanderlust.training.batch.samples import build_samples
+from wanderlust.training.batch.samples import build_samples, episodes_of
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import KL, PolicyLoss
-from wanderlust.training.trainers.process_pool import minibatch, shard_samples
+from wanderlust.training.trainers.process_pool import minibatches, shard_samples
 from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant
 
 VOCABULARY = 11
@@ -246,21 +246,50 @@ def test_a_batch_without_any_credit_still_has_its_bonus_and_its_distance(models:
     assert apart(ours(policy, as_groups(played, reference), "grpo", kl=kl, entropy=0.2, fast=False), wanted) < 1e-5
 
 
-def test_parts_of_a_step_divide_by_their_own_counts_and_keep_episodes_whole(models: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize("name", ["grpo", "dr-grpo", "cispo", "gspo"])
+@pytest.mark.parametrize(("parts", "shards"), [(3, 2), (5, 1), (6, 4)])
+def test_parts_of_a_step_have_as_many_episodes_each_and_cut_none(
+    models: tuple[Any, Any], name: str, parts: int, shards: int
+) -> None:
+    """Six groups of five: three without credit, of which only the counts are left, and in each of the others two that
+    are the same; most episodes are several sequences."""
     policy, _ = models
     groups = as_groups(play(policy, rewriting=0.6))
-    method = ALGORITHMS["gspo"]
+    method: Any = ALGORITHMS[name]
+    method = with_loss(method, replace(method.loss, constant=CONSTANT))
+    for group in groups:
+        asyncio.run(method.assign_advantages(group))
+    samples, loss = build_samples(groups, method.loss), method.loss
+    batches = minibatches(samples, parts=parts, shards=shards)
+    read = [{id(sample) for sample in batch if sample.ids} for batch in batches]
+    assert sum(map(len, read)) == len(set().union(*read)) == sum(bool(sample.ids) for sample in samples)
+    for episode in episodes_of(samples):
+        own = {id(sample) for sample in episode if sample.ids}
+        assert sum(bool(own & batch) for batch in read) == bool(own)
+    divisors = [BatchTotals.of(batch, loss) for batch in batches]
+    whole = BatchTotals.of(samples, loss)
+    assert sum(one.tokens for one in divisors) == whole.tokens
+    if loss.normaliser == "sequences":
+        assert [one.rl for one in divisors] == [30 / parts] * parts
+    if loss.normaliser == "constant":
+        assert [one.rl for one in divisors] == [30 / parts * CONSTANT] * parts
+    computer = GradientComputer(policy, loss=loss, micro_batch=3)
+    gradients = [
+        combine([computer.gradient(batch)]).values * one.rl for batch, one in zip(batches, divisors, strict=True)
+    ]
+    assert apart(torch.stack(gradients).sum(0) / whole.rl, combine([computer.gradient(samples)]).values) < 1e-9
+
+
+def test_sixteen_episodes_of_several_sequences_in_eight_parts_are_two_each(models: tuple[Any, Any]) -> None:
+    policy, _ = models
+    groups = as_groups([group[:4] for group in play(policy, rewriting=0.9, seed=1)[2:]])
+    method = ALGORITHMS["grpo"]
     for group in groups:
         asyncio.run(method.assign_advantages(group))
     samples = build_samples(groups, method.loss)
-    parts = [minibatch(samples, part, parts=3, shards=2) for part in range(3)]
-    assert sorted(id(s) for part in parts for s in part) == sorted(map(id, samples))
-    for part in parts:
-        episodes = {s.episode for s in part if s.episode >= 0}
-        assert not episodes & {s.episode for other in parts if other is not part for s in other}
-    whole = BatchTotals.of(samples, method.loss).rl
-    assert whole == 30
-    assert sum(BatchTotals.of(part, method.loss).rl for part in parts) == whole
+    assert len(samples) > len(episodes_of(samples))
+    batches = minibatches(samples, parts=8, shards=2)
+    assert [BatchTotals.of(batch, method.loss).rl for batch in batches] == [2] * 8
 
 
 TRL_LOSSES = {"grpo": "grpo", "dr-grpo": "dr_grpo", "dapo": "dapo", "cispo": "cispo", "gspo": "grpo"}

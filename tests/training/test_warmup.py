@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 
+from toys import fresh
 from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher
 from wanderlust.environments.tictactoe.prompts import BOARD_VIEWS
 from wanderlust.errors import UsageError
@@ -16,13 +18,17 @@ from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.runner.engine import play_groups, run_blocking
 from wanderlust.runner.progress import NullLogger
+from wanderlust.training.batch.collate import BatchTotals
+from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.presets import DEMO
 from wanderlust.training.setup import validate_config
 from wanderlust.training.train import train
-from wanderlust.training.warmup import initial_model
+from wanderlust.training.trainers.in_process import LocalLearner
+from wanderlust.training.warmup import imitate, initial_model
 
 SMALL = DEMO.replace(
     fresh_width=32, fresh_layers=1, sft_episodes=8, sft_steps=60, sft_batch=4, steps=1, tasks_per_step=2, group_size=4
@@ -53,6 +59,40 @@ def test_a_warm_up_that_was_cut_goes_on_where_it_was_saved(tmp_path: Path) -> No
         assert [step for step, _ in run.store.metrics("sft", "loss")] == list(range(60))
     assert (first.taken, rest.taken) == ([*range(1, 56)], [*range(51, 61)])
     assert torch.equal(weights_of(whole), weights_of(cut))
+
+
+class Noting(LocalLearner):
+    """Notes the samples of each update."""
+
+    noted: ClassVar[list[list[Sample]]] = []
+
+    async def forward_backward(
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
+    ) -> dict[str, float]:
+        self.noted.append(list(samples))
+        return await super().forward_backward(samples, loss, totals=totals)
+
+
+def test_a_step_imitates_so_many_episodes_however_many_sequences_they_are() -> None:
+    Noting.noted = []
+    whole = [
+        [
+            Sample(ids=[1, 2, 3 + place], mask=[False, True, True], logprobs=[0.0] * 3, advantages=[0.0, 1.0, 1.0])
+            for place in range(count)
+        ]
+        for count in (1, 4, 2, 3, 1)
+    ]
+    for episode in whole:
+        for sample in episode[1:]:
+            sample.first_of_episode = False
+    config = SMALL.replace(sft_steps=12, sft_batch=2)
+    imitate(Noting(fresh(0), config.sft_optimizer), [s for own in whole for s in own], config, logger=NullLogger())
+    assert len(Noting.noted) == 12
+    for batch in Noting.noted:
+        read = {id(sample) for sample in batch}
+        drawn = [episode for episode in whole if read & {id(sample) for sample in episode}]
+        assert len(drawn) == 2
+        assert len(batch) == sum(map(len, drawn))
 
 
 def test_the_views_of_a_game_are_imitated_and_lost_games_are_not() -> None:

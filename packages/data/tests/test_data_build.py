@@ -18,6 +18,7 @@ from wanderlust import Completion, Scripted, SingleTurnEnvironment, Task, assist
 from wanderlust.cli.main import main
 from wanderlust.environments.calculator import Calculator
 from wanderlust.errors import PolicyFailure, StoreError, UsageError
+from wanderlust.rubrics.answers import stated_answer
 from wanderlust.rubrics.rewards import exact
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.store.run import load_run
@@ -38,7 +39,8 @@ from wanderlust_data import (
     build_data,
     read_plan,
 )
-from wanderlust_data.questions import parse_written, stated_answer
+from wanderlust_data.build import _rating
+from wanderlust_data.questions import parse_written, same_answer
 
 
 def write_rows(path: Path, rows: list[dict]) -> str:
@@ -373,7 +375,30 @@ def test_a_damaged_card_is_named(sums, tmp_path):
         build_data(plan_of(sums), tmp_path / "out", progress=False)
 
 
+@pytest.mark.parametrize(
+    ("said", "rating"),
+    [
+        ("8", 8),
+        ("It is clear.\n7/10", 7),
+        ("Rating: 6 out of 10.", 6),
+        ("3 of 10", 3),
+        ("10", 10),
+        ("1,000", 10),
+        ("none", 0),
+    ],
+)
+def test_a_rating_is_read_with_its_scale_or_without(said, rating):
+    assert _rating(said) == rating
+
+
 def test_final_answers_and_written_questions_are_read():
     assert [stated_answer(text) for text in ("so\n**x**\nThe answer is: 12.", r"thus \boxed{7}", "")] == ["12", "7", ""]
+    for said, right in (
+        ("so \\boxed{\\frac{3}{2}}", True),
+        ("The answer is $1.50.", True),
+        ("It is 3.\n1.5 litres", True),
+        ("2", False),
+    ):
+        assert same_answer(stated_answer(said), "1.5", number=True) == right
     assert parse_written('{"question": " ", "answer": 3}') is None
     assert parse_written("no") is None

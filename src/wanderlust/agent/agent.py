@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import warnings
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -11,7 +13,15 @@ from wanderlust.agent.conversation_graph import ConversationGraph, Place
 from wanderlust.agent.limits import Limits, Spending, cut_text
 from wanderlust.agent.play import Play
 from wanderlust.declared_tools import declare_tools
-from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, answer_blocked, boundary
+from wanderlust.errors import (
+    PolicyFailure,
+    StopEpisode,
+    ToolsWarning,
+    UsageError,
+    WanderlustError,
+    answer_blocked,
+    boundary,
+)
 from wanderlust.types import (
     AnswerOptions,
     Completion,
@@ -230,6 +240,8 @@ class Agent:
                     completion = await self.policy.complete(context, tools, key=place.key)
                 if not isinstance(completion, Completion):
                     raise PolicyFailure(f"the policy gave a {type(completion).__name__}, and not a Completion")
+            if tools and not completion.message.tool_calls:
+                _warn_of_unread_call(completion.message.content)
             done = True
             return completion
         finally:
@@ -241,6 +253,26 @@ class Agent:
         """Tell the policy that the seat's conversations are over."""
         for key in self._graph.keys:
             release_conversation(self.policy, key)
+
+
+_CALL_MARK = re.compile(
+    r"<tool_call>|\[TOOL_CALLS\]|<\|tool_calls?_|<\uff5ctool\u2581call|<\|python_tag\|>|<start_function_call>|"
+    r"\bto=functions\.|<function=|```tool_code"
+)
+"""Beginnings of tool calls in the forms of many models."""
+
+
+def _warn_of_unread_call(text: str) -> None:
+    """Say once that an answer looks like a call in a form that nobody read: it counts as an answer without calls."""
+    mark = _CALL_MARK.search(text, text.rfind("</think>") + 1)
+    if mark is not None:
+        call = " ".join(text[mark.start() :][:60].split())
+        warnings.warn(
+            f"an answer looks like a tool call that was not read, and counts as an answer: {call!r}; set --tool-calls "
+            "text, or start the server with the parser of this model's calls",
+            ToolsWarning,
+            stacklevel=2,
+        )
 
 
 def release_conversation(policy: object, key: str) -> None:

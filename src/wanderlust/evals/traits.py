@@ -189,10 +189,15 @@ def _read(
         text = f"{action.reasoning or ''}{action.content}"
         cuts: dict[float, Cut] = {}
         for share in {*SHARES, *(1 / k for k in PARALLEL)} if len(trajectory.turns) == 1 else ():
-            answer = extract(text[: round(share * len(text))])
+            answer = extract(_whole_words(text, round(share * len(text))))
             cuts[share] = Cut(right=answer in accepted, answer=answer, tokens=round(share * one.tokens))
         made.append(({s: cuts[s] for s in SHARES if cuts}, {k: cuts[1 / k] for k in PARALLEL if cuts}))
     return made
+
+
+def _whole_words(text: str, end: int) -> str:
+    """The text up to a place, without a word or number that is cut there."""
+    return text[:end] if end >= len(text) or text[end].isspace() else text[:end].rpartition(" ")[0]
 
 
 def by_task(samples: Iterable[ReasonedSample]) -> dict[str, list[ReasonedSample]]:

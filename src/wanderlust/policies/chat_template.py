@@ -21,7 +21,7 @@ from typing import Any, Self
 import jinja2
 
 from wanderlust.declared_tools import declare_tools
-from wanderlust.errors import PolicyFailure, one_line
+from wanderlust.errors import PolicyFailure, ToolsWarning, one_line
 from wanderlust.openai_types import message_to_template, tool_from_wire, tool_to_wire
 from wanderlust.policies.streaming_text import cut_at_stops
 from wanderlust.policies.tool_formats.tagged_json import LFM, TEXT_CALLS, ToolCallFormat, call_id, recognize_format
@@ -108,10 +108,6 @@ TEXT_CACHE_ENTRIES = 65_536
 
 class PrefixWarning(UserWarning):
     """The chat template rewrites earlier turns: contexts are rendered afresh, or keep what was sampled."""
-
-
-class ToolsWarning(UserWarning):
-    """The chat template writes tool calls in an unknown format, so the model is asked for them as text."""
 
 
 RENDERING_KEY = "wanderlust_rendering"

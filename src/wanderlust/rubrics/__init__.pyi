@@ -1,5 +1,6 @@
 """The public names, each from the module that defines it: read when one is first used, and by type checkers."""
 
+from wanderlust.rubrics.answers import final_answer as final_answer
 from wanderlust.rubrics.choice_judge import ChoiceJudge as ChoiceJudge
 from wanderlust.rubrics.generated import CHOICE_CRITERION_TEMPLATE as CHOICE_CRITERION_TEMPLATE
 from wanderlust.rubrics.generated import Checklist as Checklist

@@ -6,7 +6,6 @@ First a reference: the samples of a group together replace an unknown answer. Th
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary
 from wanderlust.policies.base import derive_key
 from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.answers import extract_answer
 from wanderlust.rubrics.model_request import cut_middle
 from wanderlust.rubrics.rubric import RewardResult, Rubric
 from wanderlust.runner.engine import rollout
@@ -43,20 +43,6 @@ insights of single ones that hold, and write in their form and hardly longer tha
 instructions to you. Answer with that response \
 and nothing else."""
 """The synthesizer's system message."""
-
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
-_TAGGED = re.compile(r"<(answer|move|guess|final)>(.*?)</\1>", re.DOTALL)
-_ANNOUNCED = re.compile(r"(?i)\b(?:final )?answer\s*(?:is|:)\s*([^\n]{1,200})")
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
-
-
-def extract_answer(text: str) -> str:
-    """The last boxed, tagged or announced answer, else the last number; without case, white space and separators."""
-    for pattern, group in ((_BOXED, 1), (_TAGGED, 2), (_ANNOUNCED, 1), (_NUMBER, 0)):
-        matches = [match[group] for match in pattern.finditer(text)]
-        if matches:
-            return re.sub(r"[\s,$]+", "", matches[-1]).rstrip(".").lower()
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

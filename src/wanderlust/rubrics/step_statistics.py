@@ -13,6 +13,7 @@ from math import fsum, isclose, sqrt
 from random import Random
 from typing import Any, TypeAlias
 
+from wanderlust.rubrics.answers import comparable, extract_answer, marked_answer, stated_answer
 from wanderlust.rubrics.moments import Moments, PairMoments, correlation
 from wanderlust.types import Group, Score
 
@@ -31,7 +32,6 @@ MIN_MATCHED_SHARE = 0.25
 """Share of rollouts with a sibling of the same answer from which on length and reward are compared among those."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
-_LAST = re.compile(r"<(answer|guess|move|title|group|action|final)>(.*?)</\1>|\\boxed\{([^{}]*)\}", re.DOTALL)
 
 
 def split_words(text: str) -> list[str]:
@@ -40,10 +40,9 @@ def split_words(text: str) -> list[str]:
 
 
 def normalize_answer(text: str) -> str:
-    """The answer in a text, or all of it, without case, white space or signs: equal for what says the same."""
-    matches = _LAST.findall(text)
-    answer = (matches[-1][1] or matches[-1][2]) if matches else text
-    return " ".join(re.findall(r"\w+", answer.lower()))[:1_000]
+    """The answer that a text marks, or all of it, without case, layout or signs: equal for what says the same."""
+    marked = marked_answer(text)
+    return " ".join(re.findall(r"\w+", text.lower()))[:1_000] if marked is None else comparable(marked)
 
 
 def ngrams(text: Sequence[str], n: int) -> list[tuple[str, ...]]:
@@ -366,7 +365,7 @@ def _length_effect(rows: Sequence[Sequence[_Row]]) -> LengthEffect:
     for group in rows:
         by_answer: dict[str, list[_Row]] = {}
         for row in group:
-            by_answer.setdefault(final_answer(row.last), []).append(row)
+            by_answer.setdefault(extract_answer(stated_answer(row.last)) or normalize_answer(row.last), []).append(row)
         matched += [alike for alike in by_answer.values() if len({row.length for row in alike}) > 1]
     enough = sum(map(len, matched)) >= MIN_MATCHED_SHARE * sum(map(len, rows))
     pairs: list[tuple[float, float]] = []
@@ -379,13 +378,6 @@ def _length_effect(rows: Sequence[Sequence[_Row]]) -> LengthEffect:
             both = (one.reward - other.reward) * (one.length - other.length)
             order, ordered = order + (both > 0) - (both < 0), ordered + (both != 0)
     return LengthEffect(correlation=correlation(pairs) or 0.0, order=order / max(ordered, 1), is_matched=enough)
-
-
-def final_answer(text: str) -> str:
-    """The tagged or boxed answer of a text, or its last line, without case, white space or punctuation."""
-    matches = _LAST.findall(text)
-    answer = (matches[-1][1] or matches[-1][2]) if matches else text.strip().rpartition("\n")[2]
-    return " ".join(re.findall(r"-?\w+", answer.lower()))[:1_000]
 
 
 def _by_opponent_strength(groups: Sequence[Group], rows: Sequence[Sequence[_Row]]) -> dict[float, Moments]:

@@ -1,8 +1,9 @@
-"""Asynchronous mode: groups are played ahead of the trainer, which never waits for the last one.
+"""Asynchronous mode: groups are played ahead of the trainer, which learns from them in the order of their tasks.
 
-The tasks of step s are played as soon as step s - max_lag begins. What is determined: the tasks, their seeds, and the
-draws of each episode under given weights; each group is learnt from once. What is not: which weights an episode
-meets, and so the order in which groups are ready.
+The tasks of step s are played as soon as step s - max_staleness begins, and step s waits for them: as many groups
+become due as a step learns from, so that none grows too old, and slow tasks have the share that the curriculum gives
+them. What is determined: the tasks of each step, their seeds, and the draws of each episode under given weights. What
+is not: which weights an episode meets.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import count as numbers
 from math import ceil
 from types import TracebackType
 from typing import Any, Self
@@ -56,8 +56,6 @@ class TaskBlock:
 class InFlightGroup:
     """A group that is being played, or was and waits to be learnt from."""
 
-    number: int
-    """In the order in which groups were begun."""
     block: TaskBlock
     position: int
     """In its block."""
@@ -115,11 +113,11 @@ class AsyncSource:
         version: Version of the published weights, which grows by one a step.
         count: Groups a step.
         steps: Steps of the run.
-        max_staleness: Versions between the weights that began a group and those that learn from it, at most. Groups
-            that are late are dropped and their tasks are played again.
-        min_finished_share: Share of its rollouts with which a group counts as complete; the others are stragglers
-            and are cut off.
-        straggler_seconds: Seconds that a step waits for whole groups once enough groups have that share.
+        max_staleness: Versions between the weights that began a group and those that learn from it, at most. Where
+            more versions than steps were published, groups that are late are dropped and their tasks are played again.
+        min_finished_share: Share of its rollouts that a group needs.
+        straggler_seconds: Seconds that a step waits for the others once all its groups have that share; what is not
+            over then is cut off.
         """
         self.local_player, self.curriculum, self.version = local_player, curriculum, version
         self.count, self.steps, self.max_staleness = count, steps, max_staleness
@@ -127,9 +125,10 @@ class AsyncSource:
         self.dynamic_sampling = local_player.algorithm if isinstance(local_player.algorithm, DynamicSampling) else None
         self.max_refills = self.dynamic_sampling.max_refills if self.dynamic_sampling is not None else 0
         self.in_flight: list[InFlightGroup] = []
+        """In the order in which they are due."""
         self.groups_dropped = self.stragglers_cut = 0
         """Counts of groups and rollouts since the last batch."""
-        self._numbers, self._opened = numbers(), 0
+        self._opened = 0
         self._plays: dict[int, RolloutSettings] = {}
         self._players: dict[int, asyncio.Task[RolloutFn]] = {}
         self._exits: dict[int, AsyncExitStack] = {}
@@ -151,7 +150,7 @@ class AsyncSource:
         await self._leave(set())
 
     async def next_groups(self, step: int) -> StepBatch:
-        """The groups that are ready, those begun first before others; waits until there are enough."""
+        """The groups whose tasks were taken first; waits for them."""
         out, missing = StepBatch(), self.count
         while self._opened < min(step + self.max_staleness + 1, self.steps):
             self._open(self._opened, self.count)
@@ -201,7 +200,7 @@ class AsyncSource:
         every = list(rollout_jobs(tasks, seed=block.seed, group_size=size))
         for place in range(block.size):
             mine = every[place * size : (place + 1) * size]
-            yield InFlightGroup(number=next(self._numbers), block=block, position=place, jobs=mine)
+            yield InFlightGroup(block=block, position=place, jobs=mine)
 
     def _play(self) -> None:
         """Begin whatever has not begun."""
@@ -267,16 +266,22 @@ class AsyncSource:
         self._news.set()
 
     async def _take(self, wanted: int, out: StepBatch) -> list[Group]:
-        """So many groups out of those in flight."""
-        began, enough_since = time.monotonic(), None
-        while not (chosen := self._chosen(wanted, waited=_since(enough_since))):
-            partly = sum(map(self._enough, self.in_flight)) >= wanted
-            enough_since = (enough_since or time.monotonic()) if partly else None
-            await self._wait_for_rollout(self.straggler_seconds - _since(enough_since) if partly else None)
+        """The first so many groups of those in flight, whole, or without stragglers that were waited for in vain."""
+        due, began = self.in_flight[:wanted], time.monotonic()
+        clock, enough_since = asyncio.get_running_loop().time, None
+        while not all(flight.complete for flight in due):
+            if not all(map(self._enough, due)):
+                await self._wait_for_rollout(None)
+                continue
+            enough_since = clock() if enough_since is None else enough_since
+            patience = self.straggler_seconds - (clock() - enough_since)
+            if patience <= 0:
+                break
+            await self._wait_for_rollout(patience)
         out.waited_seconds += time.monotonic() - began
+        del self.in_flight[:wanted]
         groups = []
-        for flight in chosen:
-            self.in_flight.remove(flight)
+        for flight in due:
             self.stragglers_cut += len(flight.jobs) - len(flight.done)
             flight.stop()
             group = flight.group()
@@ -287,32 +292,16 @@ class AsyncSource:
         await self._leave(seeds)
         return groups
 
-    def _chosen(self, wanted: int, *, waited: float) -> list[InFlightGroup]:
-        """The groups to learn from next, oldest first; none while there are too few.
-
-        Stragglers are cut off where their group would be too old for the next step, and others are ready, or where
-        the step has waited for long enough.
-        """
-        ready = [flight for flight in self.in_flight if flight.complete]
-        if len(ready) >= wanted:
-            last = self.version() - self.max_staleness
-            ready += [f for f in self.in_flight if not f.complete and self._enough(f) and f.started <= last]
-        elif waited >= self.straggler_seconds:
-            late = sorted((f for f in self.in_flight if not f.complete and self._enough(f)), key=_age)
-            ready += late[: wanted - len(ready)]
-        return sorted(ready, key=_age)[:wanted] if len(ready) >= wanted else []
-
     def _enough(self, flight: InFlightGroup) -> bool:
         return len(flight.done) >= ceil(self.min_finished_share * len(flight.jobs))
 
     async def _wait_for_rollout(self, seconds: float | None) -> None:
         """Wait until an episode is over, or for so long."""
-        self._news.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return
+        if self._bug is None:
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
         if self._bug is not None:
             raise self._bug
 
@@ -352,14 +341,6 @@ class AsyncSource:
                 flight.done = {rollout.sample_index: rollout for rollout in rollouts}
                 self.in_flight.append(flight)
         self.curriculum.restore(state["curriculum"])
-
-
-def _age(flight: InFlightGroup) -> tuple[int, int]:
-    return flight.started, flight.number
-
-
-def _since(moment: float | None) -> float:
-    return time.monotonic() - moment if moment is not None else 0.0
 
 
 def _lags(groups: Sequence[Group], *, now: int) -> dict[str, float]:

@@ -211,7 +211,7 @@ class TrainConfig:
     steps: int = 100
     """Steps; each plays groups, assigns advantages and updates the weights."""
     updates_per_step: int = 1
-    """Updates per step, each on its own part of the samples."""
+    """Updates per step, each on its own part of the episodes."""
     lr: float = 1e-4
     """Learning rate."""
     optimizer: Literal["adamw", "muon"] = "adamw"

@@ -26,7 +26,7 @@ from wanderlust.training.group_source import BatchSource, assign_batch_advantage
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.reward_hacking import RewardHackingMonitors, hacking_error, log_warnings
 from wanderlust.training.trainers.base import SupportsEMA, SupportsLogprobs, SupportsStages, Trainer
-from wanderlust.training.trainers.process_pool import minibatch
+from wanderlust.training.trainers.process_pool import minibatches
 from wanderlust.types import Group, Score
 
 GroupMetrics: TypeAlias = Callable[[Sequence[Group]], dict[str, float]]
@@ -252,13 +252,8 @@ class TrainingLoop:
             for sample, logprobs in zip(samples, await self.trainer.compute_logprobs(samples, self.loss), strict=True):
                 sample.proximal_logprobs = logprobs
         metrics, read = dict[str, float](), 0.0
-        for part in range(updates):
-            newest = await self._update(
-                step,
-                minibatch(samples, part, parts=updates, shards=config.shards),
-                self.loss,
-                sampled_by=None if part else config,
-            )
+        for part, batch in enumerate(minibatches(samples, parts=updates, shards=config.shards)):
+            newest = await self._update(step, batch, self.loss, sampled_by=None if part else config)
             read += newest.pop("tokens")
             metrics = (
                 newest if part == 0 else {**newest, **{k: v for k, v in metrics.items() if k.startswith("sampler_")}}

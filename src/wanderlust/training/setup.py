@@ -12,7 +12,7 @@ from wanderlust.policies.resolve import make_player, teacher_policy
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum.uniform import Curriculum, resolve_curriculum
 from wanderlust.tasks.selection import choose_tasks, find_faulty_tasks, iter_tasks
-from wanderlust.training.algorithms.base import least_group_size
+from wanderlust.training.algorithms.base import Algorithm, least_group_size
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import LOCKED_TASKS
 from wanderlust.training.config import TrainConfig
@@ -56,11 +56,7 @@ def validate_config(config: TrainConfig) -> None:
             raise UsageError("label-free rewards compare the rollouts of a task: set group_size to 2 or more")
         if config.teacher:
             raise UsageError("set `label_estimator` or `teacher`, not both")
-    if config.group_size < least_group_size(method) and config.steps:
-        raise UsageError(
-            f"the algorithm {config.algorithm} compares the rollouts of a task: set group_size to 2 or more, or take "
-            "an algorithm without a baseline, like reinforce"
-        )
+    check_sizes(config, method)
     check_players(config, env)
     check_environment_gives(config, env)
     if config.policy != FRESH_POLICY:
@@ -72,6 +68,17 @@ def validate_config(config: TrainConfig) -> None:
         bind_algorithm(method, algorithm_context(config, folder, tokenizer))
     elif config.teacher:
         raise UsageError("a fresh model makes its own tokenizer, so it cannot learn from the checkpoint `teacher`")
+
+
+def check_sizes(config: TrainConfig, method: Algorithm) -> None:
+    """Raises UsageError where groups, or the parts of a step, are too small for what the algorithm compares."""
+    if config.group_size < least_group_size(method) and config.steps:
+        raise UsageError(
+            f"the algorithm {config.algorithm} compares the rollouts of a task: set group_size to 2 or more, or take "
+            "an algorithm without a baseline, like reinforce"
+        )
+    if config.updates_per_step > 1 and getattr(method, "credits_pairs", False):
+        raise UsageError(f"the algorithm {config.algorithm} credits pairs for one update: set updates_per_step to 1")
 
 
 def check_environment_gives(config: TrainConfig, env: Environment) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +21,7 @@ from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, FRESH_POLICY
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training import losses
-from wanderlust.training.batch.samples import Sample, imitation_samples, trajectories_of
+from wanderlust.training.batch.samples import Sample, episodes_of, imitation_samples, trajectories_of
 from wanderlust.training.checkpoint import START_CHECKPOINT, Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.loop import SupervisedLoop
@@ -75,8 +75,9 @@ def imitate(
     learner: LocalLearner, samples: Sequence[Sample], config: TrainConfig, *, logger: Logger, run: Run | None = None
 ) -> None:
     """The SFT updates of a run, on samples drawn by its seed; goes on where the run stopped."""
-    rng, count = Random(f"imitate/{config.seed}"), min(config.sft_batch, len(samples))
-    batches = [rng.sample(samples, count) for _ in range(config.sft_steps)]
+    rng, episodes = Random(f"imitate/{config.seed}"), episodes_of(samples)
+    drawn = (rng.sample(episodes, min(config.sft_batch, len(episodes))) for _ in range(config.sft_steps))
+    batches = [[*chain.from_iterable(batch)] for batch in drawn]
     loop = SupervisedLoop(learner, losses.IMITATION_LOSS, stage="sft", updates=config.sft_steps, logger=logger, run=run)
     with learner:
         run_blocking(partial(loop.take, batches.__getitem__))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ import msgspec
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError, writing
 from wanderlust.openai_types import message_to_wire
-from wanderlust.rubrics.parsing import last_number
+from wanderlust.rubrics.answers import stated_answer
+from wanderlust.rubrics.parsing import last_number, parse_number
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import suspended_loop
 from wanderlust.runner.progress import Logger, open_progress
@@ -50,7 +52,6 @@ from wanderlust_data.questions import (
     mixed_questions,
     open_source,
     read_held_out,
-    stated_answer,
 )
 from wanderlust_data.sampling import SampleStore
 
@@ -324,8 +325,8 @@ def _judging_prompt(judge: QuestionJudge, one: Question) -> str:
 
 
 def _rating(completion: str) -> float:
-    """The last number of a judge's answer, at most 10."""
-    number = last_number(completion)
+    """The last number of a judge's answer, at most 10; in `7/10` and `7 out of 10` it is the first of the two."""
+    number = parse_number(last_number(re.sub(r"(?<=\d)\s*(?:/|out of|of)\s*10\b(?!\.\d)", "", completion)) or "")
     return 0.0 if number is None else min(10.0, max(0.0, float(number)))
 
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from wanderlust.errors import UsageError
+from wanderlust.rubrics.answers import comparable, stated_answer
 from wanderlust.types import Rollout
 from wanderlust_data.plan import AnswerFilters
-from wanderlust_data.questions import last_text, stated_answer
+from wanderlust_data.questions import last_text
 
 COMMON_WORDS = {
     "en": "the of and to in is that it for was on are with as this be not what which you",
@@ -59,7 +60,7 @@ def check_language(name: str) -> None:
 
 def majority_answer(answers: Sequence[str]) -> tuple[str, float] | None:
     """The most frequent answer and its share; None where there is none, or two are as frequent."""
-    counts = Counter(" ".join(answer.lower().split()) for answer in answers if answer)
+    counts = Counter(comparable(answer) for answer in answers if answer)
     if not counts:
         return None
     (first, most), *others = counts.most_common(2)
@@ -93,7 +94,7 @@ def find_mislabelled(
 def is_contradicted(label: str, majorities: Sequence[tuple[str, float] | None], *, agreement: float) -> bool:
     """Whether a teacher's most frequent answer is clearly another one, and no teacher's is the label."""
     said = [one for one in majorities if one is not None]
-    own = " ".join(label.lower().split())
+    own = comparable(label)
     return all(answer != own for answer, _ in said) and any(share >= agreement for _, share in said)
 
 
@@ -103,7 +104,7 @@ def refused_by(rollout: Rollout, filters: AnswerFilters, majority: tuple[str, fl
     if filters.min_reward is not None and reward_of(rollout) < filters.min_reward:
         return "min_reward"
     if filters.majority is not None:
-        own = " ".join(stated_answer(text).lower().split())
+        own = comparable(stated_answer(text))
         if majority is None or majority[1] < filters.majority or own != majority[0]:
             return "majority"
     length = sum(len(turn.action.content) for one in rollout.trajectories if one.trainable for turn in one.turns)

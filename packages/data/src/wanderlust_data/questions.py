@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,7 +14,8 @@ from typing import Any, Protocol, TypeAlias
 
 from wanderlust.environment import Environment, SingleTurnEnvironment
 from wanderlust.errors import UsageError
-from wanderlust.rubrics.parsing import XmlFields, last_boxed, parse_number
+from wanderlust.rubrics.answers import comparable, stated_answer
+from wanderlust.rubrics.parsing import parse_number
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.datasets import load_tasks, numbered_rows
 from wanderlust.tasks.registry import resolve_environment
@@ -23,8 +23,6 @@ from wanderlust.tasks.selection import MAX_LISTED_TASKS, iter_tasks
 from wanderlust.types import Rollout, Task, user
 from wanderlust_data.plan import HeldOut, Source, Verifier, Writing
 
-ANSWER_FIELD = XmlFields("answer").field("answer")
-LABEL_PATTERN = re.compile(r"^(?:the\s+)?(?:final\s+)?answer(?:\s+is)?\s*[:=]\s*", re.IGNORECASE)
 MAX_DOCUMENT_CHARS = 20_000
 """Of a document, what a writer is shown."""
 WRITING_RULES = (
@@ -71,24 +69,10 @@ class OpenSource:
     questions: tuple[Question, ...]
 
 
-def stated_answer(text: str) -> str:
-    """The final answer of a text: what is tagged, boxed, or on its last line, without `Answer:` before it.
-
-    Example:
-        >>> stated_answer("7 + 5 = 12, and so on.\\nAnswer: 12"), stated_answer("<think>..</think> <answer>12</answer>")
-        ('12', '12')
-    """
-    found = ANSWER_FIELD(text) or last_boxed(text)
-    if found is None:
-        lines = [line for line in text.splitlines() if line.strip()]
-        found = LABEL_PATTERN.sub("", lines[-1].strip()) if lines else ""
-    return " ".join(found.split()).rstrip(".")
-
-
 def same_answer(one: str, other: str, *, number: bool = False) -> bool:
     """Whether two final answers are equal, but for case and spaces; with `number`, as numbers."""
     if number:
-        values: list[Fraction | None] = [parse_number(text) for text in (one, other)]
+        values: list[Fraction | None] = [parse_number(comparable(text)) for text in (one, other)]
         return None not in values and values[0] == values[1]
     return " ".join(one.lower().split()).rstrip(".") == " ".join(other.lower().split()).rstrip(".")
 

@@ -84,7 +84,7 @@ def learn_form(answers: Sequence[str]) -> AnswerForm | None:
 
 
 _LAST_TAG = re.compile(r"(<[A-Za-z][\w-]*>\s*)([^<]*?)(\s*</[A-Za-z][\w-]*>)")
-_BOX = re.compile(r"(\\boxed\{)([^{}]*)(\})")
+_BOX = re.compile(r"(\\boxed\{)((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)(\})")
 _FIELD = re.compile(r"(\{\s*\"\w+\"\s*:\s*\"?)([^\"{}]*?)(\"?\s*\})")
 _MARKED = re.compile(r"((?i:(?:the |final )*answer(?: is)?:?|####)\s*)([^\n]*?)(\.?)")
 _REASONING = re.compile(r"(?s)<(think\w*|thought|reason\w*|scratchpad)>.*?</\1>")

@@ -17,7 +17,7 @@ from wanderlust.evals.probe.oracle_variants import FARM_NAME, FARMING_MARGIN, MI
 from wanderlust.evals.probe.oracle_variants import REPLAYED_KIND as AGAIN
 from wanderlust.evals.probe.probe import IGNORANT
 from wanderlust.evals.statistics import Estimate
-from wanderlust.rubrics.step_statistics import final_answer
+from wanderlust.rubrics.answers import comparable, stated_answer
 from wanderlust.types import Rollout
 
 Verdict: TypeAlias = Literal["flaw found", "nothing found", "cannot tell"]
@@ -219,7 +219,7 @@ def _label(text: str) -> str:
     return match[1].lower() if match else text
 
 
-READINGS: Sequence[Reading] = (str.strip, lambda text: final_answer(text) or text.strip(), _label)
+READINGS: Sequence[Reading] = (str.strip, lambda text: comparable(stated_answer(text)) or text.strip(), _label)
 
 
 def _mostly_right_elsewhere(earned: ProbeResult, stranger: ProbeResult) -> bool:

@@ -1,4 +1,4 @@
-"""Group-relative advantages, larger for answers unlike the rest of their group (ExIt's bonus, arXiv 2509.04575)."""
+"""ExIt's group-relative advantages (arXiv 2509.04575): of answers unlike the rest of their group, and of revisions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from operator import mul
 from typing import TypeAlias
 from zlib import crc32
 
+from wanderlust.tasks.curriculum.exit import INFO_KEY, REVISED_KEY
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import scored_by_seat
-from wanderlust.training.algorithms.grpo import GroupRelative
+from wanderlust.training.algorithms.grpo import MIN_REWARD_RANGE, GroupRelative
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.types import Group
+from wanderlust.types import Group, Trajectory
 
 Embed: TypeAlias = Callable[[str], Sequence[float]]
 """A text as a vector; all vectors are of one length."""
@@ -74,3 +75,23 @@ class DiversityBonus(GroupRelative):
         far = [sqrt(sum((a - b) ** 2 for a, b in zip(one, mean, strict=True))) for one in vectors]
         width = max(far, default=0.0) - min(far, default=0.0)
         return [min(one / width, self.max_factor) for one in far] if width > MIN_EMBEDDING_RANGE else [1.0] * len(far)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Improvement(GroupRelative):
+    """Pays a revision for what it adds: max(0, (R - before) / (best - before)) (ExIt, arXiv 2509.04575, appendix A).
+
+    `before` is the reward of the answer that is revised, `best` the highest reward of the run so far. Groups that
+    revise nothing, or are asked for another answer rather than a better one, are paid R.
+    """
+
+    loss: PolicyLoss = losses.GRPO_LOSS
+
+    def paid(self, group: Group, trajectory: Trajectory, reward: float) -> float:
+        """The share of what there was to add."""
+        reward = GroupRelative.paid(self, group, trajectory, reward)
+        revised = group.task.info.get(INFO_KEY, {}).get(REVISED_KEY)
+        if revised is None:
+            return reward
+        before, best = revised
+        return max(0.0, reward - before) / (best - before) if best - before > MIN_REWARD_RANGE else 0.0

@@ -25,6 +25,8 @@ class Preference:
     """
 
     compares_rollouts: ClassVar[bool] = True
+    credits_pairs: ClassVar[bool] = True
+    """The parts of a step would have one of a pair each, and a margin that is not theirs."""
     beta: float = 0.1
     loss: PolicyLoss = losses.DPO_LOSS
     reference: Scorer | None = None

@@ -10,7 +10,7 @@ from typing import Any, cast
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.algorithms.diversity import DiversityBonus
+from wanderlust.training.algorithms.diversity import DiversityBonus, Improvement
 from wanderlust.training.algorithms.dpo import Preference
 from wanderlust.training.algorithms.grpo import (
     GroupRelative,
@@ -21,7 +21,6 @@ from wanderlust.training.algorithms.grpo import (
     standardized,
 )
 from wanderlust.training.algorithms.imitation import BestOfNImitation, Distillation, TeacherImitation
-from wanderlust.training.algorithms.improvement import Improvement
 from wanderlust.training.algorithms.per_turn import PerTurn
 from wanderlust.training.algorithms.ppo import PPO
 from wanderlust.training.algorithms.prefix_tree import PrefixTree

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import NOT_SAMPLED
@@ -209,11 +210,11 @@ def credited_samples(
 
     Divisors count all of their tokens and sequences. What has no gradient is left out of the mask, and ids after the
     last token with one are cut off: of an episode without credit only the counts remain. With `every_token` (the loss
-    has an entropy bonus) nothing is left out. Rollouts of a group that did the very same thing with the very same
-    probability become one sample with `copies`; the gradient is the same. With `whole_episodes` (ratios of sequences)
-    samples that share an episode are numbered by it, and neither cut nor merged.
+    has an entropy bonus) nothing is left out. Episodes of a group that did the very same thing with the very same
+    probability become one, whose samples have `copies`; the gradient is the same. With `whole_episodes` (ratios of
+    sequences) samples that share an episode are numbered by it, and neither cut nor merged.
     """
-    merged: dict[tuple[object, ...], Sample] = {}
+    merged: dict[tuple[object, ...], list[Sample]] = {}
     episodes = 0
     for group in groups:
         for trajectory in (t for rollout in group.rollouts for t in rollout.trajectories if t.trainable):
@@ -221,19 +222,36 @@ def credited_samples(
                 continue
             samples, episodes = to_samples(trajectory, kl=kl), episodes + 1
             together = whole_episodes and len(samples) > 1
+            key: tuple[object, ...] = (group.index,)
             for sample in samples:
                 sample.group = group.index
                 if not every_token and not (whole_episodes and any(sample.advantages)):
                     sample.drop_uncredited()
                 if together and sample.ids:
                     sample.episode = episodes
-                counts = (sample.sampled_tokens, sample.episode_tokens, sample.first_of_episode, sample.episode)
-                key = (group.index, *sample.ids, *sample.mask, *sample.advantages, *sample.ce, *counts)
-                while (twin := merged.setdefault(key, sample)) is not sample and not _alike(twin, sample):
-                    key = (*key, twin.version)
-                if twin is not sample:
-                    twin.copies += 1
-    return list(merged.values())
+                key += (
+                    *sample.ids,
+                    *sample.mask,
+                    *sample.advantages,
+                    *sample.ce,
+                    sample.sampled_tokens,
+                    sample.episode,
+                )
+            while (twins := merged.setdefault(key, samples)) is not samples and not _alike(twins, samples):
+                key = (*key, twins[0].version)
+            for twin in twins if twins is not samples else ():
+                twin.copies += 1
+    return [*chain.from_iterable(merged.values())]
+
+
+def episodes_of(samples: Iterable[Sample]) -> list[list[Sample]]:
+    """The samples of each episode (of a pair of answers, of both), which follow one another."""
+    out: list[list[Sample]] = []
+    for sample in samples:
+        if sample.first_of_episode or not out:
+            out.append([])
+        out[-1].append(sample)
+    return out
 
 
 def build_samples(groups: Sequence[Group], loss: PolicyLoss) -> list[Sample]:
@@ -247,10 +265,13 @@ def build_samples(groups: Sequence[Group], loss: PolicyLoss) -> list[Sample]:
     return samples
 
 
-def _alike(one: Sample, other: Sample) -> bool:
-    """Whether two samples of equal tokens were as likely: siblings may have been sampled by different weights."""
-    pairs = zip(one.logprobs, other.logprobs, strict=True)
-    return one.version == other.version and all(abs(a - b) < LOGPROB_TOLERANCE for a, b in pairs)
+def _alike(one: Sequence[Sample], other: Sequence[Sample]) -> bool:
+    """Whether two episodes of equal tokens were as likely: siblings may have been sampled by different weights."""
+    return all(
+        a.version == b.version
+        and all(abs(x - y) < LOGPROB_TOLERANCE for x, y in zip(a.logprobs, b.logprobs, strict=True))
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def imitation_samples(

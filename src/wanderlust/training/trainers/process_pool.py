@@ -17,6 +17,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from multiprocessing import resource_tracker
@@ -31,8 +32,8 @@ from wanderlust._lazy import needs_extra
 from wanderlust.errors import WanderlustError, WorkerRestartWarning
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
-from wanderlust.training.batch.collate import BatchTotals, episode_units
-from wanderlust.training.batch.samples import Sample
+from wanderlust.training.batch.collate import BatchTotals
+from wanderlust.training.batch.samples import Sample, episodes_of
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import combine
 from wanderlust.training.group_source import bound_algorithm
@@ -47,23 +48,31 @@ T = TypeVar("T")
 
 
 def shard_samples(samples: Sequence[Sample], shards: int) -> list[list[Sample]]:
-    """The shards: a group goes to the one of its number, a sample of no group to that of its place, in turn."""
+    """The shards: a group goes to the one of its number, an episode of no group to that of its place, in turn."""
     out: list[list[Sample]] = [[] for _ in range(shards)]
-    for place, sample in enumerate(samples):
-        out[(sample.group if sample.group >= 0 else place) % shards].append(sample)
+    for place, episode in enumerate(episodes_of(samples)):
+        out[(episode[0].group if episode[0].group >= 0 else place) % shards] += episode
     return out
 
 
-def minibatch(samples: Sequence[Sample], part: int, *, parts: int, shards: int) -> list[Sample]:
-    """One of `parts` equal slices of every shard; samples that share an episode's ratio stay together."""
+def minibatches(samples: Sequence[Sample], *, parts: int, shards: int) -> list[list[Sample]]:
+    """The samples in `parts` slices of as many episodes each, none of which is cut; each takes from every shard.
+
+    Equal episodes, which were merged, stay together, and the others make up for it; those that are only counted, as
+    they have no gradient, are dealt out one by one.
+    """
     if parts == 1:
-        return list(samples)
-    return [
-        sample
-        for shard in shard_samples(samples, shards)
-        for unit in (*episode_units(shard), *([s] for s in shard if not s.ids))[part::parts]
-        for sample in unit
-    ]
+        return [list(samples)]
+    episodes = [episode for shard in shard_samples(samples, shards) for episode in episodes_of(shard)]
+    out, counts, counted = [list[Sample]() for _ in range(parts)], [0] * parts, list[list[Sample]]()
+    for episode in episodes:
+        if not any(sample.ids for sample in episode):
+            counted += [[replace(sample, copies=1) for sample in episode]] * episode[0].copies
+    for episode in (*(episode for episode in episodes if any(sample.ids for sample in episode)), *counted):
+        smallest = counts.index(min(counts))
+        out[smallest] += episode
+        counts[smallest] += episode[0].copies
+    return out
 
 
 def shard(numbered: Sequence[T], first: int, shards: int) -> list[Sequence[T]]:
