@@ -126,15 +126,27 @@ def test_the_best_weights_by_truth_are_handed_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held_out", "verdict"), [(0.02, "overfitted"), (0.0, "overfitted"), (0.3, "better"), (-0.3, "worse")]
+    ("held_out", "trained", "verdict", "said"),
+    [
+        (0.02, 0.4, "overfitted", "Reward rose by 0.4"),
+        (0.0, 0.4, "overfitted", "but on held-out ones only by"),
+        (0.15, 0.4, "overfitted", "but on held-out ones only by +0.1"),
+        (0.25, 0.4, "better", " on tasks trained on"),
+        (-0.3, 0.4, "worse", " on tasks trained on"),
+        (0.3, 0.3, "better", ""),
+        (0.3, 0.1, "better", ""),
+        (0.0, 0.0, "none", ""),
+    ],
 )
-def test_a_training_reward_that_does_not_carry_over_is_the_headline(held_out: float, verdict: str) -> None:
-    training = [0.3 + 0.4 * step / 60 + 0.02 * (step % 3) for step in range(60)]
+def test_a_rise_that_held_out_tasks_do_not_show_is_in_the_headline(
+    held_out: float, trained: float, verdict: str, said: str
+) -> None:
     rewards = {"before": shifted(0.0, seed=3), "after": shifted(held_out, seed=3)}
-    found = judge_result(rewards, training_rewards=training)
+    found = judge_result(rewards, trained={"before": shifted(0.0, seed=5), "after": shifted(trained, seed=6)})
     assert found.verdict == verdict
-    assert ("more training tasks" in found.advice) == (verdict == "overfitted")
-    assert judge_result(rewards, training_rewards=[0.3 + 0.02 * (n % 3) for n in range(60)]).verdict != "overfitted"
+    assert said in found.sentence
+    assert ("tasks trained on" in found.sentence) == bool(said)
+    assert ("more training tasks" in found.advice) == bool(said)
 
 
 BUYER, SELLER = "buyer against the teacher", "seller against the start"
@@ -312,6 +324,31 @@ def test_a_run_that_got_worse_hands_out_the_model_before(start: Path, tmp_path: 
     assert "are clearly worse" in (spoilt.path / "report.md").read_text()
 
 
+class Memorised(Letters):
+    """Four tasks, whose letters have nothing to do with those of the held-out ones."""
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        shift, count = (1, 4) if split == "train" else (3, 12)
+        pairs = [(WORDS[n % len(WORDS)], WORDS[(n + shift) % len(WORDS)]) for n in range(count)]
+        return [Task(id=f"{split}-{n}", answer=right, info={"shown": shown}) for n, (shown, right) in enumerate(pairs)]
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user(str(episode.task.info["shown"])))
+        episode.reward("said", float(said.content == episode.task.answer))
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.uniform.NoUsefulTasksWarning")
+@pytest.mark.parametrize("changes", [{}, {"curriculum": "learnability"}, {"steps": 16, "lr": 0.03}])
+def test_an_overfitted_run_says_so(start: Path, tmp_path: Path, changes: dict[str, object]) -> None:
+    """Also where a curriculum chooses the tasks, or steps are few: training rewards tell nothing then."""
+    config = TrainConfig(**{**SETTINGS, "steps": 60, "eval_every": 30, "lr": 0.01, "group_size": 8, **changes})
+    result = train(Memorised(), str(start), config=config, out=tmp_path / "run", workers=1, progress=False)
+    assert result.report["result"]["verdict"] in ("overfitted", "worse")
+    assert "on tasks trained on" in result.verdict
+    assert "more training tasks" in " ".join(result.report["advice"])
+    assert "tasks trained on: after training" in (result.path / "report.md").read_text()
+
+
 class Rivals(Environment):
     """Each of two seats says the letter that is shown; it costs the other one half."""
 
@@ -413,6 +450,15 @@ def test_advice_while_it_learns(
     found = advise_during(TrainConfig(), metrics=metrics, points=points, unchanged=unchanged)
     assert found.keys() == kinds.keys()
     assert all(part in found[kind] and "\n" not in found[kind] for kind, part in kinds.items())
+
+
+def test_a_rise_in_training_alone_is_said_while_it_learns() -> None:
+    rewards = [0.3 + 0.01 * step + 0.02 * (step % 3) for step in range(40)]
+    flat = [point(0, 0.3), *(point(n, 0.32) for n in (8, 16, 24, 32, 40))]
+    found = advise_during(TrainConfig(), metrics={**SIGNAL, "reward": rewards}, points=flat, unchanged=0.1)
+    assert found.keys() == {"overfitting"}
+    assert "more training tasks" in found["overfitting"]
+    assert "plateau" in advise_during(TrainConfig(), metrics=SIGNAL, points=flat, unchanged=0.1)
 
 
 def test_a_single_held_out_task_has_no_interval_and_gives_no_advice() -> None:

@@ -157,6 +157,16 @@ def mean_rise(before: Sequence[float], after: Sequence[float]) -> Estimate:
     return Estimate(value=value, low=value - half, high=value + half, count=count, clusters=count)
 
 
+def is_clearly_above(one: Estimate, other: Estimate) -> bool:
+    """Whether the 95% interval of the first less the second, which are independent, lies above 0.
+
+    The interval is made of the two (MOVER): Zou & Donner (2008), doi:10.1002/sim.3095.
+    """
+    if one.low is None or other.high is None:
+        return False
+    return one.value - other.value > sqrt((one.value - one.low) ** 2 + (other.high - other.value) ** 2)
+
+
 def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Probability that pairs with random signs differ at least as much in the mean (two-sided).
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import islice
+from math import ceil
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self, TypeAlias
@@ -69,8 +71,10 @@ RESULT_STAGE = "result"
 CHECKPOINT_OF = {BEFORE: START_CHECKPOINT, AFTER: LAST_CHECKPOINT, BEST: BEST_CHECKPOINT}
 OPPONENT_OF = {BEFORE: "the start", BEST: "the best checkpoint"}
 """How checkpoints are called that others play against."""
-COMPARABLE_CURRICULA = ("", "uniform")
-"""Curricula under which the training rewards of early and late steps are of the same tasks."""
+TRAINED_ON = "tasks trained on"
+"""How rows of the table that are of these are called."""
+MAX_SEARCHED_TASKS = 1000
+"""Tasks of the `train` split among which those that were trained on are looked for."""
 
 RolloutAnswers: TypeAlias = dict[tuple[int, int], bytes]
 
@@ -218,27 +222,23 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
             figures = rewards_of(played[name], config.best_metric)
             shown = {config.best_metric: estimate(figures.values()).value} if figures else {}
             logger.log_step(RESULT_STAGE, [*steps].index(name) + 1, of=len(steps), metrics=shown)
-    measured = {"": played}
-    if not all(map(has_common_interest, played.values())):
+    if all(map(has_common_interest, played.values())):
+        measured = {"": played, **_play_trained(config, run, env, policies=policies, play=play)}
+    else:
         measured = _matches(config, env, policies, checkpoints=list(steps), tasks=tasks, play=play)
     by_match = {match: figures_by_policy(by_policy, config.best_metric) for match, by_policy in measured.items()}
-    matches = {match: figured for match, figured in by_match.items() if match and figured}
-    rewards = by_match.get("", {})
     truths = {
         f"{name}, {match}" if match else name: figures_by_policy(by_policy, name)
         for match, by_policy in measured.items()
         for name in truth_names(env)
-        if name != config.best_metric
+        if name != config.best_metric and match != TRAINED_ON
     }
-    comparable = config.best_metric == "reward" and config.curriculum in COMPARABLE_CURRICULA and not matches
-    verdict = judge_result(
-        Evidence(
-            rewards=rewards,
-            matches=matches,
-            truths=truths,
-            warnings=[event.body for event in run.store.events() if event.kind == WARNING_EVENT],
-            training_rewards=[v for _, v in run.store.metrics("rl", "reward")] if comparable else (),
-        )
+    evidence = Evidence(
+        rewards=by_match.pop("", {}),
+        trained=_as_samples(by_match.pop(TRAINED_ON, {}), below=config.result_tasks),
+        matches={match: figured for match, figured in by_match.items() if figured},
+        truths=truths,
+        warnings=[event.body for event in run.store.events() if event.kind == WARNING_EVENT],
     )
     unchanged = unchanged_share(answers_of(played.get(BEFORE, ())), answers_of(played.get(AFTER, ())))
     return {
@@ -247,14 +247,14 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
         "samples": config.result_samples,
         "temperature": config.temperature,
         "rows": [
-            _row(match, name, steps.get(name), groups=groups, rewards=by_match[match], truths=truths)
+            _row(match, name, steps.get(name), groups=groups, metric=config.best_metric, truths=truths)
             for match, by_policy in measured.items()
             for name, groups in by_policy.items()
         ],
-        **asdict(verdict),
+        **asdict(judge_result(evidence)),
         "unchanged": unchanged,
-        "rewards": rewards,
-        "match_rewards": matches,
+        "rewards": evidence.rewards,
+        "match_rewards": evidence.matches,
         "seconds": round(monotonic() - began, 1),
     }
 
@@ -292,28 +292,67 @@ def _matches(
     return found
 
 
+def _play_trained(
+    config: TrainConfig,
+    run: Run,
+    env: Environment,
+    *,
+    policies: Callable[..., Iterator[tuple[str, Policy]]],
+    play: Callable[..., Coroutine[Any, Any, list[Group]]],
+) -> dict[str, dict[str, list[Group]]]:
+    """Tasks of the train split that the run learnt from, played by the weights before and after.
+
+    There are as many rollouts as of held-out tasks. Empty where the curriculum makes tasks of its own alone.
+    """
+    known = {task for (task,) in run.store.select("select distinct task from rollouts where stage = 'rl'")}
+    some = (task for task in islice(iter_tasks(env, "train"), MAX_SEARCHED_TASKS) if task.id in known)
+    tasks = list(islice(some, config.result_tasks))
+    if not tasks:
+        return {}
+    samples = ceil(config.result_tasks * config.result_samples / len(tasks))
+    return {
+        TRAINED_ON: {
+            name: run_blocking(partial(play, env, policy=policy, tasks=tasks, samples=samples))
+            for name, policy in policies(names=(BEFORE, AFTER))
+            if name in (BEFORE, AFTER)
+        }
+    }
+
+
+def _as_samples(by_policy: Mapping[str, TaskRewards], *, below: int) -> Mapping[str, TaskRewards]:
+    """Rewards of fewer tasks than were asked for, each sample for itself: they are all there are, no draw of many."""
+    if max(map(len, by_policy.values()), default=below) >= below:
+        return by_policy
+    return {
+        name: {f"{task} {place}": [value] for task, values in rewards.items() for place, value in enumerate(values)}
+        for name, rewards in by_policy.items()
+    }
+
+
 def _row(
     match: str,
     name: str,
     step: int | None,
     *,
     groups: Sequence[Group],
-    rewards: Mapping[str, TaskRewards],
+    metric: str,
     truths: Mapping[str, Mapping[str, TaskRewards]],
 ) -> dict[str, Any]:
     """A policy's figures in a match, for the table."""
 
-    def figure(by: Mapping[str, TaskRewards]) -> dict[str, Any] | None:
-        return asdict(estimate(by[name].values())) if name in by else None
+    def figure(found: TaskRewards) -> dict[str, Any] | None:
+        return asdict(estimate(found.values())) if found else None
 
-    scored = sum(map(len, rewards.get(name, {}).values()))
+    rewards = rewards_of(groups, metric)
     return {
         "match": match,
         "policy": name,
         "step": step,
         "reward": figure(rewards),
-        "truths": {truth: figure(by) for truth, by in truths.items() if not match or truth.endswith(f", {match}")},
-        "failed": sum(len(group.rollouts) for group in groups) - scored,
+        "truths": {
+            truth: figure(by.get(name, {})) for truth, by in truths.items() if not match or truth.endswith(f", {match}")
+        },
+        "failed": sum(len(group.rollouts) for group in groups) - sum(map(len, rewards.values())),
     }
 
 

@@ -34,6 +34,8 @@ from wanderlust.types import Group
 ADVICE_EVENT = "advice"
 """Kind of the store's events."""
 ADVICE_METRICS = ("frac_groups_with_signal", "entropy", "groups_dropped")
+COMPARABLE_CURRICULA = ("", "uniform")
+"""Curricula under which the training rewards of early and late steps are of the same tasks."""
 
 
 async def run_rl_stage(
@@ -186,9 +188,15 @@ def _advise(loop: TrainingLoop, step: int, groups: Sequence[Group], *, config: T
     same = sum(a == b for a, b in zip(known, digests, strict=False)) / max(len(digests), 1)
     curve = comparable_points(facts["curve"], config.best_metric)
     points = [{"step": p["step"], **_bounded(point_estimates(p).get(config.best_metric, {}))} for p in curve]
+    comparable = (
+        config.best_metric == "reward" and config.curriculum in COMPARABLE_CURRICULA and not facts.get("rivals")
+    )
     lines = advise_during(
         config,
-        metrics={name: [value for _, value in store.metrics("rl", name)] for name in ADVICE_METRICS},
+        metrics={
+            name: [value for _, value in store.metrics("rl", name)]
+            for name in (*ADVICE_METRICS, *(["reward"] if comparable else []))
+        },
         points=[point for point in points if "value" in point],
         unchanged=same,
     )

@@ -1,7 +1,7 @@
 """The verdict on a training run: one value that its sentence, its choice of weights, its advice and its page are from.
 
 It weighs the paired change of the reward, that of every held-out part on the same tasks, the monitors' warnings, and
-how far the reward of training rose beside that of held-out tasks. Where they disagree, the sentence says so first.
+how far the reward of tasks trained on rose beside that of held-out ones. Where they disagree, the sentence says so.
 Where seats that learn earn differently, each of them is judged by itself, in matches against players that do not learn.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import Comparison, compare_rewards
-from wanderlust.evals.statistics import Estimate, holm, mean_rise
+from wanderlust.evals.statistics import Estimate, holm, is_clearly_above, mean_rise
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.checkpoint import EvalPoint, best_point
 from wanderlust.training.config import TrainConfig
@@ -27,12 +27,8 @@ VerdictKind: TypeAlias = Literal["better", "worse", "none", "mixed", "exploited"
 
 MIN_RESULT_TASKS = 6
 """Tasks below which signs alone are chance with a probability of 5% and more."""
-MIN_TRAINING_STEPS = 20
-"""Steps from which on the training reward's rise is compared with the held-out one."""
-ENDS = 5
-"""First and last steps whose mean training rewards are compared."""
 MAX_CARRIED = 0.5
-"""Share of the training reward's rise below which held-out tasks show overfitting."""
+"""Share of the rise on tasks trained on below which a smaller one on held-out tasks is the headline."""
 NOTHING_SCORED = "No difference shown: too few rollouts could be scored."
 
 
@@ -48,8 +44,8 @@ class Evidence:
     """By held-out part, the same of it."""
     warnings: Sequence[Mapping[str, Any]] = ()
     """Of the monitors: `step`, `monitor` and `text`, in their order."""
-    training_rewards: Sequence[float] = ()
-    """Mean reward of each step; empty where a curriculum changes the tasks, so that steps are not comparable."""
+    trained: Mapping[str, TaskRewards] = field(default_factory=dict)
+    """Of each policy, on tasks that were trained on, sampled as the held-out ones are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +54,7 @@ class Verdict:
 
     verdict: VerdictKind
     """`exploited`: a held-out part fell while the reward rose; `doubtful`: the reward rose, and monitors warned or a
-    held-out part did not follow; `overfitted`: the training reward rose far more than the held-out one; `mixed`: better
+    held-out part did not follow; `overfitted`: tasks trained on rose far more than held-out ones; `mixed`: better
     in some matches and worse in others."""
     sentence: str
     policy: str
@@ -104,10 +100,15 @@ def judge_result(found: Evidence) -> Verdict:
         matches=records if found.matches else {},
         truths={name: {**asdict(one.difference), "p_value": one.p_value} for name, one in truths.items()},
         warnings=warnings,
-        advice=_advice(kind, moved, truths, warned=bool(found.warnings)),
+        advice=_advice(kind, moved, truths, warned=bool(found.warnings))
+        or (OVERFITTING if _overfitting(found) else ""),
     )
 
 
+OVERFITTING = (
+    "What was learnt carries over to held-out tasks in part: more training tasks help, or fewer --steps, --patience, "
+    "or --kl 0.01; more steps or a larger model do not."
+)
 HANDED_OUT = {
     BEFORE: "the weights before training",
     BEST: "the weights of the best greedy evaluation",
@@ -156,10 +157,10 @@ def _judge(
         return _judge_rise(f": {each}" if found.matches else f" by {size}", truths, found=found, lost=lost)
     if min(signs) < 0:
         by = f" after training: {each}" if found.matches else f" by {_turned(size)} after training"
-        return "worse", f"Worse{by}{', and ' if lost else ''}{lost}"
+        return "worse", f"Worse{by}{', and ' if lost else ''}{lost}{_on_trained(found)}"
     if lost:
         return "worse", f"Worse: {lost}, reward {each}"
-    return _overfitted(size, found) or ("none", f"No difference shown: {each} after training{_beside(truths)}")
+    return _overfitted(found) or ("none", f"No difference shown: {each} after training{_beside(truths)}")
 
 
 def _judge_rise(by: str, truths: Mapping[str, Comparison], *, found: Evidence, lost: str) -> tuple[VerdictKind, str]:
@@ -175,21 +176,36 @@ def _judge_rise(by: str, truths: Mapping[str, Comparison], *, found: Evidence, l
         steps = "".join(_steps(found.warnings))
         hacked = f"but monitors warned that it is exploited, at {steps}: read those"
         return "doubtful", f"Reward rose{by}{_beside(truths)}, {hacked}"
-    if found.matches:
-        return "better", f"Better after training{by}{_beside(truths)}"
-    held_out = next(iter(_moved(found).values())).difference
-    return _overfitted(held_out, found) or ("better", f"Better{by} after training{_beside(truths)}")
+    better = f"Better after training{by}" if found.matches else f"Better{by} after training"
+    return _overfitted(found) or ("better", f"{better}{_beside(truths)}{_on_trained(found)}")
 
 
-def _overfitted(held_out: Estimate, found: Evidence) -> tuple[VerdictKind, str] | None:
-    """The same where the training reward clearly rose more than that of held-out tasks, and more than twice as far."""
-    training = found.training_rewards
-    if len(training) < MIN_TRAINING_STEPS or held_out.high is None:
+def _overfitting(found: Evidence) -> tuple[Estimate, Estimate] | None:
+    """The rise on tasks trained on and that on held-out ones, where the first is clearly the larger one."""
+    pair = [_compare(found.trained), _compare(found.rewards)]
+    if pair[0] is None or pair[1] is None:
         return None
-    rise = mean_rise(training[:ENDS], training[-ENDS:])
-    if rise.low is None or rise.low <= held_out.high or held_out.value >= MAX_CARRIED * rise.value:
+    trained, held_out = (one.difference for one in pair if one is not None)
+    clear = trained.low is not None and trained.low > 0
+    return (trained, held_out) if clear and is_clearly_above(trained, held_out) else None
+
+
+def _overfitted(found: Evidence) -> tuple[VerdictKind, str] | None:
+    """The kind and sentence where less than half of the rise on tasks trained on is seen on held-out ones."""
+    pair = _overfitting(found)
+    if pair is None or pair[1].value >= MAX_CARRIED * pair[0].value:
         return None
-    return "overfitted", f"Reward rose by {rise} in training, but on held-out tasks only by {_signed(held_out)}"
+    trained, held_out = pair
+    return (
+        "overfitted",
+        f"Reward rose by {trained} on tasks trained on, but on held-out ones only by {_signed(held_out)}",
+    )
+
+
+def _on_trained(found: Evidence) -> str:
+    """What tasks trained on show beside it, where that is clearly more."""
+    pair = _overfitting(found)
+    return "" if pair is None else f", and by {_signed(pair[0])} on tasks trained on"
 
 
 def _advice(
@@ -203,11 +219,6 @@ def _advice(
         return (
             f"Mend the reward before training on: it pays for something else than {wanted}. Read the rollouts that the "
             "warnings name, and try the reward with `wander probe`."
-        )
-    if kind == "overfitted":
-        return (
-            "What was learnt does not carry over to held-out tasks: more training tasks help, or fewer --steps, "
-            "--patience, or --kl 0.01; more steps or a larger model do not."
         )
     if kind == "mixed":
         lost = ", ".join(name for name, one in moved.items() if _sign(one) < 0)
@@ -297,6 +308,14 @@ def advise_during(
     best = max(points, key=lambda point: (point["value"], -point["step"]))
     signal = recent.get("frac_groups_with_signal", 1.0)
     lines: dict[str, str] = {}
+    rewards, gained = metrics.get("reward", ()), last["value"] - first["value"]
+    rise = mean_rise(rewards[:window], rewards[-window:]) if len(rewards) >= 2 * window else None
+    overfits = rise is not None and rise.low is not None and rise.low > max(last["high"] - first["low"], 0.0)
+    if rise is not None and overfits and gained < MAX_CARRIED * rise.value:
+        lines["overfitting"] = (
+            f"Reward rose by {rise.value:.3f} in training and by {gained:.3f} in evaluations of held-out tasks: "
+            "more training tasks help, or --patience, or --kl 0.01; more steps or a larger model do not."
+        )
     if signal < MIN_SIGNAL:
         lines["signal"] = _no_signal(config, metrics["frac_groups_with_signal"][-window:])
     elif unchanged >= STUCK_SHARE and last["low"] <= first["high"]:
@@ -314,7 +333,7 @@ def advise_during(
             f"The evaluation at step {best['step']:.0f} was better ({best['value']:.3f}, now {last['value']:.3f}); its "
             "checkpoint is kept. Lower --lr, or stop early with --patience."
         )
-    elif len(points) > PLATEAU_POINTS and best["step"] <= points[-PLATEAU_POINTS]["step"]:
+    elif len(points) > PLATEAU_POINTS and best["step"] <= points[-PLATEAU_POINTS]["step"] and not lines:
         lines["plateau"] = (
             f"No evaluation after step {best['step']:.0f} was better ({best['value']:.3f}): more --tasks-per-step (now "
             f"{config.tasks_per_step}), other tasks with --curriculum, or stop early with --patience."
