@@ -12,14 +12,7 @@ from pathlib import Path
 
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import render_html, render_text
-from wanderlust.evals.statistics import (
-    Estimate,
-    estimate,
-    holm,
-    paired_difference,
-    paired_differences,
-    sign_flip_p_value,
-)
+from wanderlust.evals.statistics import MAX_CHANCE, Difference, Estimate, estimate, holm, paired_difference
 from wanderlust.runner.terminal import Table
 from wanderlust.store.provenance import read_lock
 from wanderlust.store.run import Run, load_run
@@ -33,7 +26,7 @@ class Comparison:
     first: Estimate
     second: Estimate
     """Both over the common tasks only."""
-    difference: Estimate
+    difference: Difference
     """Second minus first, paired by task."""
     p_value: float
     """Probability of a difference at least this large where there is none; see `sign_flip_p_value`. Of several seats,
@@ -52,8 +45,7 @@ class Comparison:
     @property
     def clear(self) -> bool:
         """Whether the interval leaves 0 out and chance is below 5%: few tasks are never clear."""
-        low, high = self.difference.low, self.difference.high
-        return low is not None and high is not None and not low <= 0 <= high and self.p_value < 0.05
+        return self.difference.clear and self.p_value < MAX_CHANCE
 
     @property
     def note(self) -> str:
@@ -124,10 +116,17 @@ def compare(
             f"the two runs have no seat in common that learns: the first has {', '.join(ours)}, the second "
             f"{', '.join(theirs)}; name a seat that both have"
         )
-    found = [replace(compare_rewards(ours[one], theirs[one], pass_threshold=pass_threshold), seat=one) for one in seats]
-    chances = holm([one.p_value for one in found])
-    one, *others = (replace(each, p_value=p) for each, p in zip(found, chances, strict=True))
+    found = {
+        one: replace(compare_rewards(ours[one], theirs[one], pass_threshold=pass_threshold), seat=one) for one in seats
+    }
+    one, *others = corrected_comparisons(found).values()
     return replace(one, others=tuple(others))
+
+
+def corrected_comparisons(found: Mapping[str, Comparison]) -> dict[str, Comparison]:
+    """Several comparisons by name, their p-values corrected for their number (Holm)."""
+    chances = holm([one.p_value for one in found.values()])
+    return {name: replace(one, p_value=p) for (name, one), p in zip(found.items(), chances, strict=True)}
 
 
 def rewards_by_task(run: Run | str | Path) -> dict[str, list[float]]:
@@ -209,11 +208,12 @@ def compare_rewards(
         {t for t in common if 2 * sum(value >= pass_threshold for value in run[t]) >= len(run[t])}
         for run in (ours, theirs)
     )
+    difference = paired_difference(theirs, ours)
     return Comparison(
         first=estimate(ours[task] for task in common),
         second=estimate(theirs[task] for task in common),
-        difference=paired_difference(theirs, ours),
-        p_value=sign_flip_p_value(paired_differences(theirs, ours)),
+        difference=difference,
+        p_value=difference.p_value,
         gained=sorted(after - before),
         lost=sorted(before - after),
         missing=len(ours.keys() ^ theirs.keys()),

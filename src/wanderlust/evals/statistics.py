@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import atanh, ceil, comb, fsum, sqrt, tanh
 from statistics import NormalDist, fmean, variance
 
 from wanderlust.errors import UsageError
-from wanderlust.rubrics.moments import student_quantile
+from wanderlust.rubrics.moments import student_quantile, student_tail
 
 Z95 = NormalDist().inv_cdf(0.975)
+MAX_CHANCE = 0.05
+"""Probability of a difference by chance alone below which it is clear."""
 MAX_EXACT_DIFFERENCES = 12
 """Differences whose signs are all flipped; 2^12 sums take a few milliseconds."""
 ROUNDING = 1e-20
@@ -40,6 +42,26 @@ class Estimate:
         if self.low is None or self.high is None:
             return f"{self.value:.3f}"
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Estimate):
+    """A difference of two sides."""
+
+    p_value: float
+    """Probability of one at least this large where there is none; of one comparison alone."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves 0 out and chance is below 5%."""
+        apart = self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+        return apart and self.p_value < MAX_CHANCE
+
+
+def corrected(differences: Mapping[str, Difference]) -> dict[str, Difference]:
+    """Several differences by name, their p-values corrected for their number (`holm`)."""
+    chances = holm([one.p_value for one in differences.values()])
+    return {name: replace(one, p_value=p) for (name, one), p in zip(differences.items(), chances, strict=True)}
 
 
 def mean(clusters: Iterable[Sequence[float]]) -> Estimate:
@@ -117,7 +139,7 @@ def paired_differences(ours: Mapping[str, Sequence[float]], theirs: Mapping[str,
     return [fmean(ours[task]) - fmean(theirs[task]) for task in common]
 
 
-def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Estimate:
+def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Difference:
     """The difference of `ours` and `theirs` on the tasks that both have, paired by task id.
 
     The mean over tasks of the difference of the task's means. Pairing removes the difficulty of tasks, which both
@@ -126,12 +148,12 @@ def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, 
     The interval is Student's over the differences and two more: plus and minus the largest one seen, or where none
     differs the largest distance of two rewards, 0 included. So it has a width where few tasks differ: Bonett & Price
     (2012), "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data". It holds
-    the value, and ends at the largest distance of two rewards. One task has no interval.
+    the value, and ends at the largest distance of two rewards. One task has no interval. See `sign_flip_p_value`.
     """
     differences = paired_differences(ours, theirs)
-    value, number = fmean(differences), len(differences)
+    value, number, chance = fmean(differences), len(differences), sign_flip_p_value(differences)
     if number < 2:
-        return Estimate(value=value, low=None, high=None, count=number, clusters=number)
+        return Difference(value=value, low=None, high=None, count=number, clusters=number, p_value=chance)
     common = ours.keys() & theirs.keys()
     seen = [0.0, *(one for run in (ours, theirs) for task in common for one in run[task])]
     reach = max(seen) - min(seen)
@@ -140,7 +162,8 @@ def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, 
     squares = fsum((one - center) ** 2 for one in (*differences, further, -further))
     half = student_quantile(number + 1) * sqrt(squares / (number + 1) / (number + 2))
     low, high = max(center - half, -(reach or 1.0)), min(center + half, reach or 1.0)
-    return Estimate(value=value, low=min(low, value), high=max(high, value), count=number, clusters=number)
+    low, high = min(low, value), max(high, value)
+    return Difference(value=value, low=low, high=high, count=number, clusters=number, p_value=chance)
 
 
 def mean_rise(before: Sequence[float], after: Sequence[float]) -> Estimate:
@@ -260,11 +283,11 @@ def _mean_variance(values: Sequence[float]) -> float:
 
 def difference_over_seeds(
     ours: Sequence[Mapping[str, float]], theirs: Sequence[Mapping[str, float]], tasks: Sequence[str]
-) -> Estimate:
+) -> Difference:
     """The mean difference of two sides, each a row of task: score per seed, with a 95% interval over tasks and seeds.
 
-    The variances of both add up; their degrees of freedom are those of Welch and Satterthwaite. Raises UsageError where
-    the two have none of `tasks` in common.
+    The variances of both add up; their degrees of freedom are those of Welch and Satterthwaite. One task of one seed
+    has no interval. Raises UsageError where the two have none of `tasks` in common.
     """
     by_seed = [
         [one[task] - other[task] for task in tasks if task in one and task in other]
@@ -277,8 +300,10 @@ def difference_over_seeds(
     by_task = [fmean(column) for column in zip(*both, strict=True)] if len({*map(len, both)}) == 1 else both[0]
     parts = [(variance(one) / len(one), len(one) - 1) for one in (by_task, [*map(fmean, both)]) if len(one) > 1]
     total = sum(part for part, _ in parts)
+    count, clusters = sum(map(len, both)), len(by_task)
     if total == 0:
-        return Estimate(value=value, low=value, high=value, count=sum(map(len, both)), clusters=len(by_task))
-    freedom = total**2 / sum(part**2 / free for part, free in parts)
-    half = student_quantile(freedom) * total**0.5
-    return Estimate(value=value, low=value - half, high=value + half, count=sum(map(len, both)), clusters=len(by_task))
+        end, chance = value if parts else None, sign_flip_p_value(by_task)
+        return Difference(value=value, low=end, high=end, count=count, clusters=clusters, p_value=chance)
+    freedom, error = total**2 / sum(part**2 / free for part, free in parts), total**0.5
+    half, chance = student_quantile(freedom) * error, min(1.0, 2 * student_tail(abs(value) / error, freedom))
+    return Difference(value=value, low=value - half, high=value + half, count=count, clusters=clusters, p_value=chance)

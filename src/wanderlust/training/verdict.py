@@ -8,13 +8,13 @@ Where seats that learn earn differently, each of them is judged by itself, in ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.comparison import Comparison, compare_rewards
-from wanderlust.evals.statistics import Estimate, holm, is_clearly_above, mean_rise
+from wanderlust.evals.comparison import Comparison, compare_rewards, corrected_comparisons
+from wanderlust.evals.statistics import Estimate, is_clearly_above, mean_rise
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.checkpoint import EvalPoint, best_point
 from wanderlust.training.config import TrainConfig
@@ -75,7 +75,7 @@ def judge_result(found: Evidence) -> Verdict:
     """Weigh everything that a run knows; see the module."""
     warnings = [f"step {one['step']}: {one['monitor']}: {one['text']}" for one in found.warnings]
     moved = _moved(found)
-    truths = {name: one for name, by in found.truths.items() if (one := _compare(by)) is not None}
+    truths = _compare_all(found.truths)
     if not moved:
         sentence = " ".join([NOTHING_SCORED, *_warning_sentence(found.warnings)])
         return Verdict(verdict="none", sentence=sentence, policy=AFTER, truths={}, warnings=warnings)
@@ -126,7 +126,7 @@ def choose_policy(found: Evidence) -> str:
     names = [name for name in (AFTER, BEST, BEFORE) if name in some]
 
     def is_better(one: str, other: str) -> bool:
-        truths = [_sign(_compare(by, first=other, second=one)) for by in found.truths.values()]
+        truths = [_sign(each) for each in _compare_all(found.truths, first=other, second=one).values()]
         signs = truths if any(truths) else [_sign(each) for each in _moved(found, first=other, second=one).values()]
         return max(signs, default=0) > 0 and min(signs) >= 0
 
@@ -135,10 +135,15 @@ def choose_policy(found: Evidence) -> str:
 
 def _moved(found: Evidence, *, first: str = BEFORE, second: str = AFTER) -> dict[str, Comparison]:
     """The rewards of two policies, of each match or of the only one, which has no name; those with a task in common."""
-    by_match = found.matches or {"": found.rewards}
-    moved = {name: one for name, by in by_match.items() if (one := _compare(by, first=first, second=second))}
-    chances = holm([one.p_value for one in moved.values()])
-    return {name: replace(one, p_value=p) for (name, one), p in zip(moved.items(), chances, strict=True)}
+    return _compare_all(found.matches or {"": found.rewards}, first=first, second=second)
+
+
+def _compare_all(
+    figures: Mapping[str, Mapping[str, TaskRewards]], *, first: str = BEFORE, second: str = AFTER
+) -> dict[str, Comparison]:
+    """Two policies in several figures, corrected for their number; those in which both have a task in common."""
+    found = {name: one for name, by in figures.items() if (one := _compare(by, first=first, second=second))}
+    return corrected_comparisons(found)
 
 
 def _judge(
