@@ -21,6 +21,7 @@ from typing import Any, Self, TypeAlias
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import render_html, render_text
+from wanderlust.evals.self_revision import groups_of_answers, iterate_revisions
 from wanderlust.evals.statistics import estimate
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.resolve import fixed_player, make_player, matches_against, teacher_policy
@@ -28,6 +29,7 @@ from wanderlust.runner.engine import rollouts, run_blocking
 from wanderlust.runner.progress import Logger
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE
+from wanderlust.tasks.curriculum import Curriculum, TrainsRevisions
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.checkpoint import (
     BEST_CHECKPOINT,
@@ -45,14 +47,15 @@ from wanderlust.training.run_report import (
     OVEROPTIMISATION_FILE,
     describe_result,
     draw_overoptimisation,
+    evaluated_text,
     figure_text,
-    opponent_text,
     overoptimisation,
     policy_sentence,
     result_header,
     result_rows,
     write_run_report,
 )
+from wanderlust.training.setup import run_curriculum
 from wanderlust.training.verdict import (
     AFTER,
     BEFORE,
@@ -71,6 +74,8 @@ RESULT_STAGE = "result"
 CHECKPOINT_OF = {BEFORE: START_CHECKPOINT, AFTER: LAST_CHECKPOINT, BEST: BEST_CHECKPOINT}
 OPPONENT_OF = {BEFORE: "the start", BEST: "the best checkpoint"}
 """How checkpoints are called that others play against."""
+FIRST_ANSWERS = "first answers"
+"""How rows of answers are called that were not revised, where the others were."""
 TRAINED_ON = "tasks trained on"
 """How rows of the table that are of these are called."""
 MAX_SEARCHED_TASKS = 1000
@@ -116,7 +121,7 @@ class TrainResult:
     def table(self) -> Table:
         """The first and the last evaluation, with 95% intervals: greedy answers on the eval split, or held-out loss."""
         curve = self.curve
-        against = opponent_text(curve[-1]) if curve else ""
+        against = evaluated_text(curve[-1]) if curve else ""
         title = self.report.get("table_title", f"Greedy answers, eval split{against}")
         table = Table("", title=title, title_justify="left")
         if not curve:
@@ -222,20 +227,27 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
             figures = rewards_of(played[name], config.best_metric)
             shown = {config.best_metric: estimate(figures.values()).value} if figures else {}
             logger.log_step(RESULT_STAGE, [*steps].index(name) + 1, of=len(steps), metrics=shown)
-    if all(map(has_common_interest, played.values())):
-        measured = {"": played, **_play_trained(config, run, env, policies=policies, play=play)}
-    else:
+    revisions = measured_revisions(run_curriculum(config, env))
+    if not all(map(has_common_interest, played.values())):
         measured = _matches(config, env, policies, checkpoints=list(steps), tasks=tasks, play=play)
+    elif revisions:
+        revise = partial(_revise, env, tasks, samples=config.result_samples, seed=config.seed, revisions=revisions)
+        revised = {name: run_blocking(partial(revise, policy)) for name, policy in policies() if name in steps}
+        measured = {"": revised, FIRST_ANSWERS: played}
+    else:
+        measured = {"": played, **_play_trained(config, run, env, policies=policies, play=play)}
     by_match = {match: figures_by_policy(by_policy, config.best_metric) for match, by_policy in measured.items()}
     truths = {
         f"{name}, {match}" if match else name: figures_by_policy(by_policy, name)
         for match, by_policy in measured.items()
         for name in truth_names(env)
-        if name != config.best_metric and match != TRAINED_ON
+        if name != config.best_metric and match not in (TRAINED_ON, FIRST_ANSWERS)
     }
     evidence = Evidence(
         rewards=by_match.pop("", {}),
         trained=_as_samples(by_match.pop(TRAINED_ON, {}), below=config.result_tasks),
+        first_answers=by_match.pop(FIRST_ANSWERS, {}),
+        revisions=revisions,
         matches={match: figured for match, figured in by_match.items() if figured},
         truths=truths,
         warnings=[event.body for event in run.store.events() if event.kind == WARNING_EVENT],
@@ -290,6 +302,19 @@ def _matches(
                 groups = run_blocking(partial(play, match, policy=policy))
                 found.setdefault(f"{seat} against {opponent}", {})[name] = groups
     return found
+
+
+def measured_revisions(curriculum: Curriculum) -> int:
+    """How often answers are revised before they are measured; 0 where the curriculum trains first answers."""
+    return curriculum.revisions if isinstance(curriculum, TrainsRevisions) else 0
+
+
+async def _revise(
+    env: Environment, tasks: Sequence[Task], policy: Policy, *, samples: int, seed: int, revisions: int
+) -> list[Group]:
+    """The answers of a policy after so many revisions."""
+    rounds = [await iterate_revisions(env, tasks, policy, rounds=revisions, seed=seed + n) for n in range(samples)]
+    return groups_of_answers(tasks, [one[-1] for one in rounds])
 
 
 def _play_trained(

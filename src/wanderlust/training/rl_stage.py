@@ -13,6 +13,7 @@ from typing import Any
 from wanderlust.errors import EnvironmentFailure
 from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.evals.report import Report
+from wanderlust.evals.self_revision import groups_of_answers, revise_answers
 from wanderlust.evals.statistics import estimate
 from wanderlust.policies.resolve import fixed_player
 from wanderlust.runner.progress import Logger, ProgressLogger
@@ -24,7 +25,13 @@ from wanderlust.training.config import TrainConfig
 from wanderlust.training.engines import open_engine, save_checkpoint
 from wanderlust.training.group_source import BatchSource, LocalPlayer, OnPolicySource, RayCluster, calibrate
 from wanderlust.training.loop import TrainingLoop
-from wanderlust.training.result import has_common_interest, learning_seats, rewards_of, selection_metric
+from wanderlust.training.result import (
+    has_common_interest,
+    learning_seats,
+    measured_revisions,
+    rewards_of,
+    selection_metric,
+)
 from wanderlust.training.reward_hacking import RewardHackingMonitors
 from wanderlust.training.setup import run_curriculum
 from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
@@ -57,7 +64,7 @@ async def run_rl_stage(
         loop = TrainingLoop(
             run, setup.trainer, logger=logger, facts=state["facts"], algorithm=setup.algorithm, monitors=monitors
         )
-        evaluate = _evaluation(loop, setup, config)
+        evaluate = _evaluation(loop, setup, config, revisions=measured_revisions(chosen))
         if began:
             await setup.trainer.publish()
             async with loop.ema_weights():
@@ -86,8 +93,13 @@ async def run_rl_stage(
     return [{name: each for name, each in point.items() if name != "apart"} for point in loop.facts["curve"]]
 
 
-def _evaluation(loop: TrainingLoop, setup: TrainingSetup, config: TrainConfig) -> Callable[[int], Awaitable[bool]]:
-    """Makes a point of the learning curve, the greedy policy on the `eval` split; says whether to go on after it."""
+def _evaluation(
+    loop: TrainingLoop, setup: TrainingSetup, config: TrainConfig, *, revisions: int
+) -> Callable[[int], Awaitable[bool]]:
+    """Makes a point of the learning curve, the greedy policy on the `eval` split; says whether to go on after it.
+
+    With `revisions` it is of answers that were revised so often.
+    """
     env = config.make_env()
     tasks = choose_tasks(iter_tasks(env, "eval"), config.eval_tasks) if config.eval_tasks else []
 
@@ -96,8 +108,16 @@ def _evaluation(loop: TrainingLoop, setup: TrainingSetup, config: TrainConfig) -
             return True
         groups: list[Group] = []
         if tasks:
-            groups = await setup.player.evaluate(tasks)
-            point, figures = _played_point(groups)
+            if revisions:
+                rounds = await revise_answers(env, tasks, setup.player.evaluate, rounds=revisions)
+                groups, revised = (groups_of_answers(tasks, [rounds[at]]) for at in (0, -1))
+                point, figures = _played_point(revised)
+                first = estimate(rewards_of(groups, "reward").values())
+                point |= {"revisions": revisions, "first_answers": asdict(first)}
+                figures["first_answers"] = first.value
+            else:
+                groups = await setup.player.evaluate(tasks)
+                point, figures = _played_point(groups)
             loop.facts["rivals"] = loop.facts.get("rivals", False) or not has_common_interest(groups)
             if len(seats := learning_seats(groups)) > 1:
                 opponent = fixed_player(env, config.sft_teacher, tasks)

@@ -111,22 +111,25 @@ def draw_curve(
     path: Path, curve: Sequence[Mapping[str, Any]], *, metric: str, rewards: Sequence[tuple[int, float]]
 ) -> None:
     """Greedy evaluations with their intervals over the steps, and the training reward behind them."""
-    against = opponent_text(curve[-1]) if curve else ""
-    lines = [*curve[-1]["rewards"]] if against and metric == "reward" else [metric]
+    against = evaluated_text(curve[-1]) if curve else ""
+    several = bool(curve) and "opponent" in curve[-1] and metric == "reward"
+    lines = [*curve[-1]["rewards"]] if several else [metric]
     seats = " and ".join(lines)
-    played = f"training rollouts, sampled{f', mean of {seats}, all learning' if against else ''}"
+    played = f"training rollouts, sampled{f', mean of {seats}, all learning' if several else ''}"
     with chart(path, size=(8, 4.2)) as (axes,):
         draw_line(axes, rewards if metric == "reward" else (), color=GREY, label=played)
         for name, color in zip(lines, cycle(COLORS), strict=False):
-            label = f"{f'{name}: ' if against else ''}eval split, greedy{against}"
+            label = f"{f'{name}: ' if several else ''}eval split, greedy{against}"
             drawn = [(point["step"], point_metrics(point)[name]) for point in curve if name in point_metrics(point)]
             draw_line(axes, drawn, color=color, label=label, marker="o")
         count_steps(axes, xlabel="steps of reinforcement learning")
         axes.set(ylabel=metric)
 
 
-def opponent_text(point: Mapping[str, Any]) -> str:
-    """Who had the other seats in an evaluation of seats that earn differently, as the end of a title."""
+def evaluated_text(point: Mapping[str, Any]) -> str:
+    """What an evaluation was of, as the end of a title: who had the other seats, how often answers were revised."""
+    if point.get("revisions"):
+        return f", after {point['revisions']} revisions"
     if "opponent" not in point:
         return ""
     return f", {point['opponent']} in the other seats" if point["opponent"] else ", in all seats"

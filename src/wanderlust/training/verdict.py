@@ -44,6 +44,10 @@ class Evidence:
     """By held-out part, the same of it."""
     warnings: Sequence[Mapping[str, Any]] = ()
     """Of the monitors: `step`, `monitor` and `text`, in their order."""
+    revisions: int = 0
+    """How often the answers were revised, where that is what is trained."""
+    first_answers: Mapping[str, TaskRewards] = field(default_factory=dict)
+    """Of each policy, before they were revised."""
     trained: Mapping[str, TaskRewards] = field(default_factory=dict)
     """Of each policy, on tasks that were trained on, sampled as the held-out ones are."""
 
@@ -83,6 +87,10 @@ def judge_result(found: Evidence) -> Verdict:
     policy = choose_policy(found)
     if kind in ("exploited", "doubtful"):
         sentence += f"; {HANDED_OUT[policy]} are handed out"
+    if found.revisions:
+        first = _compare(found.first_answers)
+        beside = "" if first is None else f"; first answers {_signed(first.difference)}"
+        sentence += f", in answers revised {found.revisions} times{beside}"
     shown = next(iter(moved.values()))
     many = f"{shown.difference.clusters} held-out tasks, {shown.second.count} sampled rollouts each way"
     chance = (
