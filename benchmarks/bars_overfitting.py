@@ -93,7 +93,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "rule": ("noise=0,count=80", {}),
     "rule with exceptions": ("noise=0.1,count=80", {}),
 }
-SEEDS = range(3)
+SEEDS = range(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
