@@ -29,7 +29,6 @@ from wanderlust.runner.engine import rollouts, run_blocking
 from wanderlust.runner.progress import Logger
 from wanderlust.runner.terminal import Table
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE
-from wanderlust.tasks.curriculum import Curriculum, TrainsRevisions
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.checkpoint import (
     BEST_CHECKPOINT,
@@ -55,7 +54,7 @@ from wanderlust.training.run_report import (
     result_rows,
     write_run_report,
 )
-from wanderlust.training.setup import run_curriculum
+from wanderlust.training.setup import measured_revisions
 from wanderlust.training.verdict import (
     AFTER,
     BEFORE,
@@ -227,7 +226,7 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
             figures = rewards_of(played[name], config.best_metric)
             shown = {config.best_metric: estimate(figures.values()).value} if figures else {}
             logger.log_step(RESULT_STAGE, [*steps].index(name) + 1, of=len(steps), metrics=shown)
-    revisions = measured_revisions(run_curriculum(config, env))
+    revisions = measured_revisions(config, env)
     if not all(map(has_common_interest, played.values())):
         measured = _matches(config, env, policies, checkpoints=list(steps), tasks=tasks, play=play)
     elif revisions:
@@ -302,11 +301,6 @@ def _matches(
                 groups = run_blocking(partial(play, match, policy=policy))
                 found.setdefault(f"{seat} against {opponent}", {})[name] = groups
     return found
-
-
-def measured_revisions(curriculum: Curriculum) -> int:
-    """How often answers are revised before they are measured; 0 where the curriculum trains first answers."""
-    return curriculum.revisions if isinstance(curriculum, TrainsRevisions) else 0
 
 
 async def _revise(

@@ -28,12 +28,11 @@ from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.result import (
     has_common_interest,
     learning_seats,
-    measured_revisions,
     rewards_of,
     selection_metric,
 )
 from wanderlust.training.reward_hacking import RewardHackingMonitors
-from wanderlust.training.setup import run_curriculum
+from wanderlust.training.setup import measured_revisions, run_curriculum
 from wanderlust.training.trainers.base import EngineOptions, TrainingSetup
 from wanderlust.training.verdict import advise_during
 from wanderlust.types import Group
@@ -64,7 +63,7 @@ async def run_rl_stage(
         loop = TrainingLoop(
             run, setup.trainer, logger=logger, facts=state["facts"], algorithm=setup.algorithm, monitors=monitors
         )
-        evaluate = _evaluation(loop, setup, config, revisions=measured_revisions(chosen))
+        evaluate = _evaluation(loop, setup, config, revisions=measured_revisions(config, env))
         if began:
             await setup.trainer.publish()
             async with loop.ema_weights():
