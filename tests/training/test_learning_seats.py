@@ -247,6 +247,23 @@ def test_each_seat_is_compared_by_itself(tmp_path: Path, capsys: pytest.CaptureF
     assert "(seller)" in capsys.readouterr().out
 
 
+class Team(Deal):
+    """Both seats earn the same."""
+
+    async def run(self, episode: Episode) -> None:
+        said = [int((await episode.agents[seat].act(user("?"))).content) for seat in self.seats]
+        for seat in self.seats:
+            episode.reward("gain", sum(said) / 20, seat)
+
+
+def test_a_team_is_compared_once(tmp_path: Path) -> None:
+    for name, said in (("weak", "2"), ("strong", "4")):
+        evaluate_sync(Team(), Scripted([said] * 9), out=tmp_path / name, progress=False)
+    both = compare(tmp_path / "weak", tmp_path / "strong")
+    assert (both.seat, both.others, both.note) == ("buyer and seller", (), "")
+    assert both.difference.value == pytest.approx(0.2)
+
+
 def test_each_seat_is_chosen_for_training_by_its_own_reward(tmp_path: Path) -> None:
     evaluate_sync(Simulated(), Scripted(adds_to_even), out=tmp_path / "a", progress=False)
     with RunStore.read(tmp_path / "a" / "rollouts.db") as reader:

@@ -116,8 +116,13 @@ def compare(
             f"the two runs have no seat in common that learns: the first has {', '.join(ours)}, the second "
             f"{', '.join(theirs)}; name a seat that both have"
         )
+    played: dict[str, tuple[Mapping[str, list[float]], Mapping[str, list[float]]]] = {}
+    for name in seats:  # seats that earn the same are a team, and compared once
+        pair = ours[name], theirs[name]
+        team = next((other for other, known in played.items() if known == pair), None)
+        played[name if team is None else f"{team} and {name}"] = pair if team is None else played.pop(team)
     found = {
-        one: replace(compare_rewards(ours[one], theirs[one], pass_threshold=pass_threshold), seat=one) for one in seats
+        name: replace(compare_rewards(*pair, pass_threshold=pass_threshold), seat=name) for name, pair in played.items()
     }
     one, *others = corrected_comparisons(found).values()
     return replace(one, others=tuple(others))

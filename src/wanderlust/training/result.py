@@ -119,13 +119,12 @@ class TrainResult:
 
     def table(self) -> Table:
         """The first and the last evaluation, with 95% intervals: greedy answers on the eval split, or held-out loss."""
-        curve = self.curve
-        against = evaluated_text(curve[-1]) if curve else ""
-        title = self.report.get("table_title", f"Greedy answers, eval split{against}")
+        of = evaluated_text(self.curve[-1]) if self.curve else ""
+        title = self.report.get("table_title", f"Greedy answers, eval split{of}")
         table = Table("", title=title, title_justify="left")
-        if not curve:
+        if not self.curve:
             return table
-        before, after = curve[0], curve[-1]
+        before, after = self.curve[0], self.curve[-1]
         table.add_column("before")
         table.add_column(f"after {after['step']} steps")
         for kind in ("rewards", "parts", "metrics"):
