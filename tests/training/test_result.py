@@ -131,8 +131,8 @@ def test_the_best_weights_by_truth_are_handed_out() -> None:
         (0.02, 0.4, "overfitted", "Reward rose by 0.4"),
         (0.0, 0.4, "overfitted", "but on held-out ones only by"),
         (0.15, 0.4, "overfitted", "but on held-out ones only by +0.1"),
-        (0.25, 0.4, "better", " on tasks trained on"),
-        (-0.3, 0.4, "worse", " on tasks trained on"),
+        (0.25, 0.4, "better", "while tasks trained on rose by 0.4"),
+        (-0.3, 0.4, "worse", "while tasks trained on rose by 0.4"),
         (0.3, 0.3, "better", ""),
         (0.3, 0.1, "better", ""),
         (0.0, 0.0, "none", ""),
@@ -344,7 +344,7 @@ def test_an_overfitted_run_says_so(start: Path, tmp_path: Path, changes: dict[st
     config = TrainConfig(**{**SETTINGS, "steps": 60, "eval_every": 30, "lr": 0.01, "group_size": 8, **changes})
     result = train(Memorised(), str(start), config=config, out=tmp_path / "run", workers=1, progress=False)
     assert result.report["result"]["verdict"] in ("overfitted", "worse")
-    assert "on tasks trained on" in result.verdict
+    assert "tasks trained on" in result.verdict
     assert "more training tasks" in " ".join(result.report["advice"])
     assert "tasks trained on: after training" in (result.path / "report.md").read_text()
 

@@ -218,7 +218,7 @@ def _overfitted(found: Evidence) -> tuple[VerdictKind, str] | None:
 def _on_trained(found: Evidence) -> str:
     """What tasks trained on show beside it, where that is clearly more."""
     pair = _overfitting(found)
-    return "" if pair is None else f", and by {_signed(pair[0])} on tasks trained on"
+    return "" if pair is None else f", while tasks trained on rose by {pair[0]}"
 
 
 def _advice(
