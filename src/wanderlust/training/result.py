@@ -250,7 +250,6 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
         truths=truths,
         warnings=[event.body for event in run.store.events() if event.kind == WARNING_EVENT],
     )
-    unchanged = unchanged_share(answers_of(played.get(BEFORE, ())), answers_of(played.get(AFTER, ())))
     return {
         "metric": config.best_metric,
         "tasks": len(tasks),
@@ -262,7 +261,7 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
             for name, groups in by_policy.items()
         ],
         **asdict(judge_result(evidence)),
-        "unchanged": unchanged,
+        "unchanged": unchanged_share(answers_of(played.get(BEFORE, ())), answers_of(played.get(AFTER, ()))),
         "rewards": evidence.rewards,
         "match_rewards": evidence.matches,
         "seconds": round(monotonic() - began, 1),
