@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -16,14 +17,15 @@ from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
 from wanderlust.evals.probe.battery import BATTERY, ProbeRun, run_probes, sample_tasks
 from wanderlust.evals.probe.oracle_variants import Alteration, OracleElsewhere
-from wanderlust.evals.probe.probe import Probe, ProbeView, always_answer
-from wanderlust.evals.probe.report import ProbeReport
+from wanderlust.evals.probe.probe import IGNORANT, Probe, ProbeView, always_answer
+from wanderlust.evals.probe.report import ProbeReport, ProbeResult, assess_probes
 from wanderlust.evals.probe.source_words import source_words
+from wanderlust.evals.statistics import mean
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import Policy, Task, assistant, user
+from wanderlust.types import Policy, Rollout, Task, assistant, user
 
 Reward = Callable[[str, str], float]
 
@@ -435,3 +437,27 @@ def test_an_oracle_that_fails_is_told_and_no_mistake_of_the_environment():
         report = found(adding(lambda text, answer: float(said(text) == answer)), battery=(), oracle=oracle)
         assert report.oracle_failure.endswith("ZeroDivisionError: division by zero")
         assert (report.oracle is not None, report.failures, report.crashes) == (left, [], [])
+
+
+def test_two_hundred_probes_share_one_chance_of_an_alarm() -> None:
+    """Rewards are noise, and tasks are few: each probe alone would be clear once in a hundred."""
+    rng, played = Random(0), Rollout(task=Task(id="t"), seed=0)
+
+    def noise(name: str, kind: str) -> ProbeResult:
+        by_task = {f"t{n}": rng.random() for n in range(6)}
+        reward = mean([[value] for value in by_task.values()])
+        return ProbeResult(name=name, description="", kind=kind, reward=reward, by_task=by_task, best=played)
+
+    def sure(name: str, low: float) -> ProbeResult:
+        by_task = {f"t{n}": low + rng.random() / 50 for n in range(6)}
+        reward = mean([[value] for value in by_task.values()])
+        return ProbeResult(name=name, description="", kind="text", reward=reward, by_task=by_task, best=played)
+
+    reports = [
+        assess_probes([noise("any", IGNORANT), *(noise(f"p{n}", "text") for n in range(200))], [], None)
+        for _ in range(20)
+    ]
+    assert sum(bool(report.flaws) for report in reports) <= 3
+    honest = [sure(f"p{n}", 0.1) for n in range(200)]
+    report = assess_probes([replace(sure("any", 0.1), kind=IGNORANT), sure("hack", 0.9), *honest], [], None)
+    assert [flaw.result.name for flaw in report.flaws] == ["hack"]

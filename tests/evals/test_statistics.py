@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from math import exp, sqrt
 from random import Random
@@ -15,7 +16,13 @@ from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.statistics import (
     LEAST_GRADED,
     LEAST_TASKS,
+    Difference,
+    Estimate,
+    corrected,
+    difference_over_seeds,
     estimate,
+    holm,
+    is_clearly_above,
     mean,
     paired_difference,
     pass_all_k,
@@ -265,3 +272,46 @@ def test_paired_intervals_cover_the_difference_of_few_tasks(tasks: int, samples:
         covered += found.low <= 0.095 <= found.high
         assert found.low < found.high
     assert covered >= 0.92 * 400
+
+
+def test_holms_correction_is_the_textbook_one() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    assert holm([0.2]) == [0.2]
+    assert max(holm([0.6, 0.7])) == 1.0
+
+
+def noisy_difference(rng: Random) -> Difference:
+    """Of two sides that do not differ, on 20 tasks and three seeds."""
+    ours, theirs = ([{f"t{n}": rng.random() for n in range(20)} for _ in range(3)] for _ in range(2))
+    return difference_over_seeds(ours, theirs, [f"t{n}" for n in range(20)])
+
+
+def test_of_many_comparisons_without_a_difference_hardly_one_is_clear() -> None:
+    rng = Random(1)
+    draws = [{f"v{n}": noisy_difference(rng) for n in range(10)} for _ in range(150)]
+    assert sum(any(one.clear for one in corrected(draw).values()) for draw in draws) <= 15  # 5% are 7.5
+    assert sum(any(one.clear for one in draw.values()) for draw in draws) > 15  # which the correction is for
+
+
+def test_the_p_value_over_seeds_is_that_of_its_interval() -> None:
+    rng = Random(2)
+    for _ in range(50):
+        one = noisy_difference(rng)
+        assert one.low is not None
+        assert one.high is not None
+        assert (one.p_value < 0.05) == (not one.low <= 0 <= one.high)
+
+
+def test_a_single_observation_is_not_certain() -> None:
+    one = difference_over_seeds([{"t": 1.0}], [{"t": 0.0}], ["t"])
+    assert (one.value, one.low, one.clear) == (1.0, None, False)
+
+
+def test_one_interval_lies_clearly_above_another() -> None:
+    def estimated(value: float, half: float) -> Estimate:
+        return Estimate(value=value, low=value - half, high=value + half, count=9, clusters=9)
+
+    assert is_clearly_above(estimated(0.5, 0.1), estimated(0.2, 0.1))
+    assert not is_clearly_above(estimated(0.5, 0.3), estimated(0.2, 0.1))
+    assert not is_clearly_above(replace(estimated(0.5, 0.1), low=None), estimated(0.2, 0.1))

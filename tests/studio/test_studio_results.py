@@ -106,6 +106,24 @@ def test_every_common_task_has_a_row_whose_means_are_those_of_its_samples(studio
     assert (nothing.status, nothing.json) == (404, {"error": "there is no run 'nothing' here"})
 
 
+def test_the_seat_that_is_compared_is_named(tmp_path: Path) -> None:
+    """The column of rewards is that of the first seat that learns, which may be another one in each run."""
+    for name, learns in (("sold", "seller"), ("sold-better", "seller"), ("bought", "buyer")):
+        stored(tmp_path / name, {})
+        seats = [
+            Trajectory(seat=seat, trainable=seat == learns, score=Score(reward=float(seat == "seller")))
+            for seat in ("buyer", "seller")
+        ]
+        group = Group(task=Task(id="t"), rollouts=[Rollout(task=Task(id="t"), seed=0, trajectories=seats)])
+        with RunStore.open(tmp_path / name / "rollouts.db") as store:
+            store.add([group], stage="eval", step=0, env="toy")
+    with served(tmp_path) as studio:
+        assert studio.get("compare", a="sold", b="sold-better")["a_about"] == "rewards of the seat seller"
+        refused = studio.ask("/api/compare?a=sold&b=bought")
+    assert refused.status == 400
+    assert "sold has the rewards of the seat seller, bought those of buyer" in refused.json["error"]
+
+
 def test_the_samples_that_are_shown_differ_where_any_do(studio: Client) -> None:
     found = studio.get("compare", a="first", b="second")
     rows = {row["task"]: row for row in found["tasks"]}

@@ -20,6 +20,8 @@ from wanderlust.environment import Episode, MultiTurnEnvironment, Revision, Sing
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.errors import UsageError
 from wanderlust.evals.self_revision import iterate_revisions
+from wanderlust.policies.base import Hardware
+from wanderlust.policies.checkpoints import load_local_policy
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.scripted import Scripted
 from wanderlust.store.store import RunStore
@@ -265,3 +267,26 @@ def test_tasks_that_ask_for_better_answers_know_the_reward_of_the_one_they_revis
             paid = {one.score.reward for g in groups for r in g.rollouts for one in r.trajectories if one.score}
             assert before in paid
     assert known > 0
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.uniform.NoUsefulTasksWarning")
+def test_the_result_is_of_revised_answers(checkpoint: Path, tmp_path: Path) -> None:
+    """Revising is what is trained: the first answers stand beside it, and decide nothing."""
+    settings = config(checkpoint, EXIT, result_samples=2)
+    run(settings, tmp_path / "run")
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    result = report["result"]
+    assert "in answers revised 4 times; first answers " in result["sentence"]
+    assert [(row["match"], row["policy"]) for row in result["rows"]][:2] == [("", "before"), ("", "after")]
+    assert {row["policy"] for row in result["rows"] if row["match"] == "first answers"} >= {"before", "after"}
+    policy = load_local_policy(tmp_path / "run" / "checkpoints" / "rl", Hardware(), settings.sampling, seed=0)
+    env = settings.make_env()
+    tasks = list(env.tasks("eval"))
+    chains = [asyncio.run(iterate_revisions(env, tasks, policy, rounds=4, seed=n)) for n in range(2)]
+    (row,) = [one for one in result["rows"] if (one["match"], one["policy"]) == ("", "after")]
+    scores = [chain[-1][task.id].trajectory.score for chain in chains for task in tasks]
+    assert row["reward"]["value"] == pytest.approx(fmean(one.reward for one in scores if one is not None))
+    last = report["curve"][-1]
+    assert last["revisions"] == 4
+    assert "first_answers" in last

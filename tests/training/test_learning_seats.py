@@ -13,6 +13,7 @@ import pytest
 from wanderlust import check, compare, evaluate_sync, load_run
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode
+from wanderlust.errors import UsageError
 from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
@@ -189,10 +190,78 @@ def test_stored_figures_are_those_of_the_first_seat_that_learns(tmp_path: Path) 
     compared = compare(tmp_path / "a", tmp_path / "b")
     assert (compared.first.value, compared.second.value) == (0.5, 1.0) == (report.rewards["seller"].value, 1.0)
     assert {row.reward for row in report.task_rows} == {0.0, 1.0}
+    assert compared.seat == "seller"
+    assert "seller: The difference may well be chance" in str(compared)
+    assert {row.seat for row in report.task_rows} == {"seller"}
     with load_run(tmp_path / "a") as run:
         assert len(run.rollouts("reward == 1")) == len(run.rollouts("parts.right == 1")) == 8
         with pytest.raises(FilterError, match=r"no field .parts\.polite"):
             run.rollouts("parts.polite == 0")
+
+
+class Deal(Environment):
+    """The price is the seller's offer; each seat learns and earns another share of it. One player is a fixed one."""
+
+    seats = ("buyer", "seller")
+    players = {"teacher": lambda: Scripted(["5"] * 9)}  # noqa: RUF012
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"{split}{n}") for n in range(12)]
+
+    async def run(self, episode: Episode) -> None:
+        asked, offered = [int((await episode.agents[seat].act(user("?"))).content) for seat in self.seats]
+        episode.reward("gain", (10 - asked - offered) / 10, "buyer")
+        episode.reward("gain", offered / 10 - asked / 20, "seller")
+
+
+def test_each_seat_is_compared_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fixed seat's own reward falls where the other one plays better."""
+    for name, said in (("weak", "2"), ("strong", "4")):
+        for seat, fixed in (("seller", "buyer"), ("buyer", "seller")):
+            env = Deal().with_frozen_seats({fixed: Deal.players["teacher"]()})
+            evaluate_sync(env, Scripted([said] * 9), out=tmp_path / f"{name}-{seat}", progress=False)
+        evaluate_sync(Deal(), Scripted([said] * 9), out=tmp_path / name, progress=False)
+    sold = compare(tmp_path / "weak-seller", tmp_path / "strong-seller")
+    assert (sold.seat, sold.difference.value, sold.clear, sold.note) == ("seller", pytest.approx(0.2), True, "")
+    assert "seller: reward" in str(sold)
+    frozen = compare(tmp_path / "weak-seller", tmp_path / "strong-seller", seat="buyer")
+    assert (frozen.seat, frozen.difference.value) == ("buyer", pytest.approx(-0.2))
+    with pytest.raises(
+        UsageError, match=r"^[^\n]*no seat in common that learns: the first has seller, the second buyer"
+    ):
+        compare(tmp_path / "weak-seller", tmp_path / "strong-buyer")
+    with pytest.raises(UsageError, match=r"no rewards of the seat 'judge'; it has buyer, seller"):
+        compare(tmp_path / "weak", tmp_path / "strong", seat="judge")
+    both = compare(tmp_path / "weak", tmp_path / "strong")
+    assert [one.seat for one in (both, *both.others)] == ["buyer", "seller"]
+    assert [one.difference.value for one in (both, *both.others)] == pytest.approx([-0.4, 0.1])
+    with pytest.raises(SystemExit):
+        main(["compare", str(tmp_path / "weak"), str(tmp_path / "strong")])
+    printed = capsys.readouterr()
+    assert "buyer: reward" in printed.out
+    assert "seller: reward" in printed.out
+    assert "corrected for 2 seats" in printed.out
+    assert "played against each other" in printed.err
+    with pytest.raises(SystemExit):
+        main(["show", str(tmp_path / "weak-seller")])
+    assert "(seller)" in capsys.readouterr().out
+
+
+class Team(Deal):
+    """Both seats earn the same."""
+
+    async def run(self, episode: Episode) -> None:
+        said = [int((await episode.agents[seat].act(user("?"))).content) for seat in self.seats]
+        for seat in self.seats:
+            episode.reward("gain", sum(said) / 20, seat)
+
+
+def test_a_team_is_compared_once(tmp_path: Path) -> None:
+    for name, said in (("weak", "2"), ("strong", "4")):
+        evaluate_sync(Team(), Scripted([said] * 9), out=tmp_path / name, progress=False)
+    both = compare(tmp_path / "weak", tmp_path / "strong")
+    assert (both.seat, both.others, both.note) == ("buyer and seller", (), "")
+    assert both.difference.value == pytest.approx(0.2)
 
 
 def test_each_seat_is_chosen_for_training_by_its_own_reward(tmp_path: Path) -> None:

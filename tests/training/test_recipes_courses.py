@@ -13,23 +13,29 @@ import pytest
 import torch
 
 from tiers import proof_except
+from toys import TOKENIZER, fresh
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.plugins import declared
-from wanderlust.policies.local.pretrained import load_pretrained
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.resolve import teacher_policy
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
-from wanderlust.training.checkpoint import Run
+from wanderlust.training.algorithms.grpo import GroupRelative
+from wanderlust.training.algorithms.presets import configured_algorithm
+from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.presets import PRESETS, load_preset
 from wanderlust.training.setup import validate_config
 from wanderlust.training.train import run_training
 from wanderlust.training.warmup import fresh_model_after_sft, fresh_shape
+from wanderlust.types import Tokens, Trajectory, Turn, assistant, user
 
 LOADED = {name: load_preset(name) for name in declared(PRESETS)}
-TRAIN_PRESETS = {name: one for name, one in LOADED.items() if isinstance(one, TrainConfig)}
+TRAIN_PRESETS = {name: one for name, one in LOADED.items() if isinstance(one, TrainConfig) and one.env}
+OPEN_PRESETS = {name: one for name, one in LOADED.items() if isinstance(one, TrainConfig) and not one.env}
+"""Settings for any environment."""
 LITTLE: dict[str, Any] = {
     "policy": "fresh",
     "sft_episodes": 8,
@@ -83,6 +89,44 @@ def test_a_course_runs_and_ends_in_the_same_weights_when_it_was_cut(name: str, t
 @pytest.mark.parametrize("name", TRAIN_PRESETS)
 def test_a_course_can_begin(name: str) -> None:
     validate_config(TRAIN_PRESETS[name])
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+@pytest.mark.parametrize("name", OPEN_PRESETS)
+def test_settings_for_any_environment_train_in_one(name: str, tmp_path: Path) -> None:
+    assert name.startswith("compute-as-teacher")
+    words = [
+        "train",
+        "toys:Again",
+        "--policy",
+        str(tmp_path / "start"),
+        "--preset",
+        name,
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    save_pretrained(tmp_path / "start", fresh(0), TOKENIZER)
+    less = {"steps": 1, "tasks-per-step": 2, "max-tokens": 4, "label-estimator": "none", "label-reward": "match"}
+    with pytest.raises(SystemExit) as end:
+        main([*words, *(word for key, value in less.items() for word in (f"--{key}", str(value)))])
+    assert end.value.code == 0
+    config = load_config(tmp_path / "run", TrainConfig)
+    assert (config.kl, config.kl_into, config.lr, config.group_size) == (1e-3, "reward", 5e-7, 8)
+    assert (config.algorithm, config.steps) == (OPEN_PRESETS[name].algorithm, 1)
+
+
+def test_an_answer_above_750_tokens_loses_one() -> None:
+    method = configured_algorithm(OPEN_PRESETS["compute-as-teacher-rubric"])
+    assert isinstance(method, GroupRelative)
+    assert method.overlong is not None
+
+    def penalty(count: int) -> float:
+        tokens = Tokens(prompt=(1,), completion=(2,) * count, logprobs=(-1.0,) * count, offset=0)
+        turn = Turn(observation=(user("?"),), action=assistant("x"), tokens=tokens)
+        assert method.overlong is not None
+        return method.overlong.penalty(Trajectory(turns=[turn]))
+
+    assert [penalty(count) for count in (10, 750, 751, 900)] == pytest.approx([0.0, 0.0, -1.0, -1.0])
 
 
 def test_another_seed_is_another_model() -> None:

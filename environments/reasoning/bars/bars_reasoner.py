@@ -21,7 +21,7 @@ from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS
 
 from wanderlust.evals.comparison import rewards_by_task
-from wanderlust.evals.statistics import Estimate, difference_over_seeds
+from wanderlust.evals.statistics import Difference, corrected, difference_over_seeds
 from wanderlust.store.run_folder import begin_with_settings
 from wanderlust_reasoning.reasoner import SETTINGS_FILE, train_reasoner
 from wanderlust_reasoning.reasoner_config import ReasonerConfig
@@ -59,21 +59,21 @@ def right(run: ReasonerReport, exam: str, name: str) -> dict[str, float]:
     return {task: float(own[0] >= 1) for task, own in rewards.items() if task.partition("/")[0] == name}
 
 
-def gains(runs: Sequence[ReasonerReport], before: str) -> dict[str, Estimate]:
-    """Right answers after RL less those before, by set; the intervals cover questions and seeds."""
+def gains(runs: Sequence[ReasonerReport], before: str) -> dict[str, Difference]:
+    """Right answers after RL less those before, by set; over questions and seeds, corrected for the number of sets."""
     found = {}
     for name in (one.name for one in runs[0].held_out):
         ours, theirs = ([right(run, exam, name) for run in runs] for exam in (AFTER_RL, before))
         found[name] = difference_over_seeds(ours, theirs, [*ours[0]])
-    return found
+    return corrected(found)
 
 
-def above(found: dict[str, Estimate]) -> list[str]:
-    """The sets whose interval is above 0."""
-    return [name for name, gain in found.items() if gain.low is not None and gain.low > 0]
+def above(found: dict[str, Difference]) -> list[str]:
+    """The sets that are clearly better."""
+    return [name for name, gain in found.items() if gain.clear and gain.value > 0]
 
 
-def told(found: dict[str, Estimate]) -> str:
+def told(found: dict[str, Difference]) -> str:
     """Every set's gain in points."""
     return ", ".join(f"{name} {100 * gain.value:+.0f}" for name, gain in found.items())
 
@@ -88,7 +88,7 @@ def bars() -> Iterator[Bar]:
     questions = min(one.exams[BASE].right.count for one in runs[0].held_out)
     what = f"SmolLM2-135M, {len(over_base)} held-out sets"
     yield Bar(
-        name=f"{what}: better than the base, intervals above 0",
+        name=f"{what}: clearly better than the base",
         figure=len(above(over_base)),
         bar=6,
         aim=8,
@@ -99,7 +99,7 @@ def bars() -> Iterator[Bar]:
     note = ", ".join(worse) or "none"
     yield Bar(name=f"{what}: worse than the base by more than 2 points", figure=len(worse), bar=0, aim=0, note=note)
     yield Bar(
-        name=f"{what}: RL better than SFT alone, intervals above 0",
+        name=f"{what}: RL clearly better than SFT alone",
         figure=len(above(over_sft)),
         bar=0,
         aim=1,

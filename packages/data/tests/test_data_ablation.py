@@ -10,7 +10,7 @@ import pytest
 from wanderlust import Rubric, Scripted, SingleTurnEnvironment, Task, exact, user
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
-from wanderlust.evals.statistics import difference_over_seeds
+from wanderlust.evals.statistics import Difference, Estimate, difference_over_seeds
 from wanderlust.rubrics.moments import student_quantile
 from wanderlust_data import (
     AnswerFilters,
@@ -23,7 +23,7 @@ from wanderlust_data import (
     ablate_data,
     compare_teachers,
 )
-from wanderlust_data.ablation import stage_variants
+from wanderlust_data.ablation import RecipeComparison, RecipeResult, stage_variants
 
 COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
 SETTINGS = {"epochs": 12, "batch_tokens": 300, "fresh_width": 32, "fresh_layers": 1}
@@ -172,3 +172,21 @@ def test_an_interval_covers_questions_and_seeds():
     moody = [{str(n): seed / 2 for n in range(50)} for seed in range(3)]
     assert difference_over_seeds(steady, moody, [str(n) for n in range(50)]).low < 0
     assert [round(student_quantile(n), 2) for n in (2, 5, 30)] == [4.3, 2.57, 2.04]
+
+
+def test_of_many_variants_without_a_difference_none_is_a_finding() -> None:
+    """Ten variants, of which one is at 3% by chance: 26% of such comparisons have one."""
+
+    def recipe(name: str, value: float, p_value: float) -> RecipeResult:
+        over = Difference(value=value, low=value - 0.05, high=value + 0.05, count=60, clusters=20, p_value=p_value)
+        same = Estimate(value=0.5, low=0.4, high=0.6, count=60, clusters=20)
+        settings = {"questions": 9, "rows": 9, "tokens": 9, "leaked": (), "by_seed": {0: 0.5}}
+        return RecipeResult(name=name, reward=same, over_plan=over, **settings)
+
+    def found(*variants: RecipeResult) -> list[str]:
+        return RecipeComparison(folder="f", exam=20, tokens=9, seeds=(0,), recipes=list(variants)).findings
+
+    chance, others = recipe("a", 0.06, 0.03), [recipe(f"v{n}", 0.01, 0.6) for n in range(9)]
+    assert found(chance) == ["a: better than the plan by 0.060 [0.010, 0.110]."]
+    assert found(chance, *others) == ["None of 10 variants is clearly better or worse than the plan."]
+    assert found(recipe("a", 0.2, 1e-5), *others) == ["a: better than the plan by 0.200 [0.150, 0.250]."]

@@ -20,7 +20,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import play_groups
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import make_environment
-from wanderlust.types import Group, Message, Rollout, Status, Turn, user
+from wanderlust.types import Group, Message, Rollout, Score, Status, Trajectory, Turn, user
 from wanderlust_hub import board
 from wanderlust_hub.board import answers_digest, board_command, read_rollouts, track
 from wanderlust_hub.entry import HubError, RankedRun, Record, StoredFile
@@ -67,6 +67,11 @@ def rewarded(one: Rollout) -> Rollout:
     return replace(one, trajectories=[replace(one.trajectories[0], score=replace(score, reward=1.0))])
 
 
+def against_itself(one: Rollout) -> Rollout:
+    """With a second seat that learns and earns otherwise."""
+    return replace(one, trajectories=[*one.trajectories, Trajectory(seat="other", score=Score(reward=-1.0))])
+
+
 def turned(one: Rollout, change: Callable[[Turn], Turn]) -> Rollout:
     first = one.trajectories[0]
     return replace(one, trajectories=[replace(first, turns=[change(first.turns[0])])])
@@ -101,6 +106,7 @@ def test_runs_are_ranked_shown_and_verified(place: Path, capsys: pytest.CaptureF
     ("change", "wrong"),
     [
         (rewarded, "the score of 'agent' was"),
+        (against_itself, "played against itself"),
         (lambda one: turned(one, lambda turn: replace(turn, action=Message("assistant", "0"))), "differs"),
         (lambda one: turned(one, lambda turn: replace(turn, observation=(user("Say 7."),))), "differs"),
         (lambda one: replace(one, state={"board": "won"}), "the state was"),

@@ -63,7 +63,15 @@ def export_command(
     with RunStore.read(store) as reader:
         rows = exported_rows(reader, min_reward=min_reward, stage=stage)
         if to == "parquet":
-            records = ({**asdict(row), "record": rollout_to_json(reader.get(row.id))} for row in rows)
+            records = (
+                {
+                    **asdict(row),
+                    "seat": main.seat if (main := played.main_trajectory) else None,
+                    "record": rollout_to_json(played),
+                }
+                for row in rows
+                for played in [reader.get(row.id)]
+            )
             count = write_parquet(target, records)
         elif to == "atif":
             count = _documents(reader, rows, target, model=settings.get("model") or settings.get("policy"))

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import json as json_format
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import indent
 
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
-from wanderlust.cli.output import print_note, show_result
-from wanderlust.errors import UsageError, WanderlustError, one_line, printable
+from wanderlust.cli.output import print_json, print_note, print_result, show_result
+from wanderlust.errors import StoreError, UsageError, WanderlustError, one_line, printable
 from wanderlust.evals.comparison import compare
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.runner.terminal import Table
 from wanderlust.store.formats import rollout_to_json
-from wanderlust.store.reader import RolloutRow
+from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import RUNS_FOLDER, find_evaluation, replay_command, runs_in, shell_command
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import installed_environments, resolve_object
@@ -32,7 +33,9 @@ MAX_FLIPS_PRINTED = 20
 """Flipped tasks that are listed for people."""
 
 
-def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float = 1.0, json: JsonFlag = False) -> None:
+def compare_command(
+    first: RunPath, second: RunPath, /, *, pass_threshold: float = 1.0, seat: str = "", json: JsonFlag = False
+) -> None:
     """Compare two evaluations or training runs task by task: the difference with its interval, and what flipped.
 
     Parameters
@@ -43,17 +46,25 @@ def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float
         Folder of another one, of the same tasks.
     pass_threshold:
         The reward from which on a rollout has passed.
+    seat:
+        The seat that is compared. Default: each one that learns in both.
     """
-    comparison = compare(first, second, pass_threshold=pass_threshold)
-    lines = [comparison.verdict]
-    for word, tasks in (("only the second passes", comparison.gained), ("only the first passes", comparison.lost)):
-        lines += [f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:MAX_FLIPS_PRINTED])]
-        if len(tasks) > MAX_FLIPS_PRINTED:
-            lines.append(f"  and {len(tasks) - MAX_FLIPS_PRINTED} more")
+    comparison = compare(first, second, pass_threshold=pass_threshold, seat=seat)
     body = {"first": str(first), "second": str(second), "comparison": asdict(comparison)}
-    show_result(body, *lines, table=comparison.table(str(first), str(second)), json=json)
-    if comparison.missing:
-        print_note(f"{comparison.missing} tasks were scored in one run only and are in no figure")
+    if json:
+        print_json(body)
+    for one in (comparison, *comparison.others):
+        lines = [one.verdict]
+        for word, tasks in (("only the second passes", one.gained), ("only the first passes", one.lost)):
+            lines += [f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:MAX_FLIPS_PRINTED])]
+            if len(tasks) > MAX_FLIPS_PRINTED:
+                lines.append(f"  and {len(tasks) - MAX_FLIPS_PRINTED} more")
+        if not json:
+            print_result(one.table(str(first), str(second)), *lines)
+        if one.missing:
+            print_note(f"{one.missing} tasks were scored in one run only and are in no figure")
+    if comparison.note:
+        print_note(comparison.note)
 
 
 STATE_DESCRIPTIONS = {
@@ -131,7 +142,7 @@ def show_command(
             counts = reader.counts()
             table = Table("rollout", "task", "sample", "reward", "ended", "turns")
             for row in rows:
-                reward = "none" if row.reward is None else f"{row.reward:.3f}"
+                reward = "none" if row.reward is None else f"{row.reward:.3f}{_seat_of(reader, row)}"
                 cells = (row.id, row.task, row.sample_index, reward, row.stop_reason, row.turns)
                 table.add_row(*(one_line(str(cell), 40) for cell in cells))
             total = sum(sum(by.values()) for by in counts.values())
@@ -143,6 +154,15 @@ def show_command(
     once_more = replay_command(played, row, settings)
     body = rollout_to_json(played, id=rollout, env=row.env, stage=row.stage, step=row.step, again=once_more)
     show_result(body, *_render_rollout(played, row), *(["", f"Again: {once_more}"] if once_more else []), json=json)
+
+
+def _seat_of(reader: RunReader, row: RolloutRow) -> str:
+    """Whose reward a row has, as its end; empty where the episode has one seat, or cannot be read."""
+    with suppress(StoreError):
+        played = reader.get(row.id)
+        if len(played.trajectories) > 1 and played.main_trajectory is not None:
+            return f" ({played.main_trajectory.seat})"
+    return ""
 
 
 def _render_rollout(rollout: Rollout, row: RolloutRow) -> Iterator[str]:

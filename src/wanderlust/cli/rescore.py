@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeAlias
 
 from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, RunPath, refuse_existing
@@ -22,6 +23,9 @@ from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group, Status
 
+RewardsBySeat: TypeAlias = dict[str, dict[str, list[float]]]
+"""By seat and task; the only seat of an episode has an empty name."""
+
 
 def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, json: JsonFlag = False) -> int:
     """Judge an evaluation's rollouts again with another rubric, without playing anything.
@@ -38,8 +42,8 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
     store, settings = find_evaluation(run)
     judge = Rubric(RewardModel(rubric)) if reward_model_folder(Path(rubric)) else resolve_rubric(rubric)
     refuse_existing(out)
-    before: dict[str, list[float]] = {}
-    after: dict[str, list[float]] = {}
+    before: RewardsBySeat = {}
+    after: RewardsBySeat = {}
     tally = VersionTally()
 
     async def whole(reader: RunReader) -> None:
@@ -59,17 +63,21 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
         asyncio.run(whole(reader))
     report = tally.report(0.0)
     failed = report.played - report.scored
-    comparison = compare_rewards(before, after) if before and after and not report.by_code else None
+    seats = [seat for seat in before if seat in after] if not report.by_code else []
+    compared = {seat: compare_rewards(before[seat], after[seat]) for seat in seats}
     table = Table("", "reward", "rollouts") if not report.by_code else report.table("Code or tasks changed meanwhile")
-    if comparison is not None:
+    for seat, comparison in compared.items():
         for name, estimate in (
             ("before", comparison.first),
             ("now", comparison.second),
             ("difference", comparison.difference),
         ):
-            table.add_row(name, str(estimate), "" if name == "difference" else str(estimate.count))
+            label = f"{seat}: {name}" if seat else name
+            table.add_row(label, str(estimate), "" if name == "difference" else str(estimate.count))
     made = {"run": str(run), "rubric": rubric, "out": None if out is None else str(out), "failed": failed}
-    body = {**made, "report": report.as_dict(), "comparison": None if comparison is None else asdict(comparison)}
+    first = next(iter(compared.values()), None)
+    body = {**made, "report": report.as_dict(), "comparison": None if first is None else asdict(first)}
+    body |= {"seats": {seat: asdict(one) for seat, one in compared.items()}} if len(compared) > 1 else {}
     lines = [f"{out} holds them with their new scores"] if out is not None else []
     show_result(body, *lines, table=table, json=json)
     for name, errors in report.errors.items():
@@ -77,10 +85,12 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
     return 1 if failed else 0
 
 
-def _noted(group: Group, rewards: dict[str, list[float]]) -> Group:
-    """The group; its rewards are noted as they are now."""
+def _noted(group: Group, rewards: RewardsBySeat) -> Group:
+    """The group; the rewards of the seats that learn are noted as they are now."""
     for rollout in group.rollouts:
-        scored = rollout.main_trajectory
-        if scored is not None and scored.score is not None and rollout.status is not Status.ERROR:
-            rewards.setdefault(rollout.task.id, []).append(scored.score.reward)
+        several = len(rollout.trajectories) > 1
+        for seat in [one for one in rollout.trajectories if one.trainable] or rollout.trajectories:
+            if seat.score is not None and rollout.status is not Status.ERROR:
+                by_task = rewards.setdefault(seat.seat if several else "", {})
+                by_task.setdefault(rollout.task.id, []).append(seat.score.reward)
     return group

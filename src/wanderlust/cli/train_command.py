@@ -158,7 +158,7 @@ def train_command(
                 **asdict(process_options),
                 loggers=logger,
                 progress=progress,
-                command=_command_words(new, preset, train_options),
+                command=_command_words(new, preset if settings is not None and settings.env else None, train_options),
             )
     if json:
         print_json({"run": str(folder), **result.report})
@@ -218,20 +218,20 @@ def _new_config(
 ) -> TrainConfig:
     """The configuration of a new run, which names its environment and its policy."""
     file, (env, policy) = source.config, named
-    if preset is not None:
+    if preset is not None and file is not None:
+        raise UsageError("--preset and --config both say how to train: leave one out")
+    if preset is not None and preset.env:
         if named != (None, None):
             raise UsageError(f"--preset {source.preset} names environment and policy: leave both out")
-        if file is not None:
-            raise UsageError("--preset and --config both say how to train: leave one out")
         if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
             raise UsageError(
                 f"--preset {source.preset} says how to train: leave out everything but --seed, --logger, --out, "
                 "--workers, --json"
             )
         return preset.replace(seed=options.seed)
-    given = {name: value for name, value in asdict(options).items() if file is None or name in GIVEN.get()}
+    given = {n: value for n, value in asdict(options).items() if (file or preset) is None or n in GIVEN.get()}
     start = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
-    config = (TrainConfig.load(file) if file else TrainConfig()).replace(**{**given, **start})
+    config = (TrainConfig.load(file) if file else preset or TrainConfig()).replace(**{**given, **start})
     if not config.env or not config.policy:
         if file is None:
             choices = "--policy RUN, or --config FILE, or --preset NAME, or --resume RUN"

@@ -139,10 +139,10 @@ class ReportAccumulator:
 
     def _first(self) -> Column:
         """The rewards of the first seat that learns, of the first where none does."""
-        seats = self._judged_seats()
+        seats = self.judged_seats()
         return self.scores[seats[0]].rewards if seats else Column()
 
-    def _judged_seats(self) -> list[str]:
+    def judged_seats(self) -> list[str]:
         """The seats that learn in training; all where none does."""
         return [name for name, seat in self.scores.items() if seat.trainable] or [*self.scores]
 
@@ -156,17 +156,19 @@ class ReportAccumulator:
         return self.last_estimate
 
     def rows(self) -> list[TaskRow]:
-        """The rewards of the first seat that learns, task by task, in the order of the tasks' ids."""
-        rewards = self._first().clusters()
+        """The rewards of the seats that learn, task by task, in the order of the tasks' ids."""
+        by_seat = {seat: self.scores[seat].rewards.clusters() for seat in self.judged_seats()} or {"": {}}
         return [
             TaskRow(
                 task=name,
+                seat=seat if len(self.scores) > 1 else "",
                 played=self.played[task],
                 scored=len(rewards.get(task, ())),
                 reward=fsum(rewards[task]) / len(rewards[task]) if task in rewards else None,
                 passed=sum(value >= self.pass_threshold for value in rewards.get(task, ())),
             )
             for name, task in sorted(self.tasks.items())
+            for seat, rewards in by_seat.items()
         ]
 
     @property
@@ -224,7 +226,7 @@ class ReportAccumulator:
     def _passes(self) -> dict[str, Estimate]:
         """pass@k and pass^k of every seat that learns, for k = 1, 2, 4, ... and the most samples that a task has."""
         out: dict[str, Estimate] = {}
-        for seat in sorted(self._judged_seats()):
+        for seat in sorted(self.judged_seats()):
             scores = self.scores[seat]
             counted = [
                 (len(values), sum(value >= self.pass_threshold for value in values))
@@ -335,6 +337,8 @@ class EvaluationProgress:
         running = self.tally.running_estimate()
         if running is not None:
             metrics["reward"] = running.value
+            if len(self.tally.scores) > 1:
+                metrics[f"reward/{self.tally.judged_seats()[0]}"] = running.value
             if running.low is not None and running.high is not None:
                 metrics |= {"low": running.low, "high": running.high}
         metrics["rollouts_failed"] = totals["played"] - totals["scored"]

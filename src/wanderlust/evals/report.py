@@ -60,7 +60,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """The results of one task, of the first seat that learns."""
+    """The results of one task, of a seat that learns."""
 
     task: str
     played: int
@@ -69,6 +69,8 @@ class TaskRow:
     """Mean over the scored rollouts; None without any."""
     passed: int
     """Scored rollouts whose reward is at least the passing one."""
+    seat: str = ""
+    """Whose results they are; empty where an episode has one seat."""
 
 
 MAX_BREAKDOWN_COLUMNS = 4
@@ -120,7 +122,7 @@ class Report:
     breakdown: Mapping[str, Report] = field(default_factory=dict)
     """Reports of the tasks with each value of that key."""
     task_rows: Sequence[TaskRow] = ()
-    """One row per task."""
+    """One row per task, of several seats that learn one for each."""
     by_code: Mapping[str, Report] = field(default_factory=dict)
     """Where the code, rubric, tasks or settings changed meanwhile: a report for each digest, and no common figure."""
     not_started: int = 0
@@ -227,9 +229,12 @@ def task_table(rows: Sequence[TaskRow], limit: int = 50) -> Table:
     ordered = sorted(rows, key=lambda row: (row.reward is not None, row.reward or 0.0, row.task))
     left = len(ordered) - limit
     table = Table(title="by task" + (f" ({left} more with --json)" if left > 0 else ""))
-    for name in ("task", "reward", "passed", "scored"):
-        table.add_column(name, justify="left" if name == "task" else "right")
+    seats = ("seat",) if any(row.seat for row in rows) else ()
+    for name in ("task", *seats, "reward", "passed", "scored"):
+        table.add_column(name, justify="left" if name in ("task", "seat") else "right")
     for row in ordered[:limit]:
         reward = "unknown" if row.reward is None else f"{row.reward:.3f}"
-        table.add_row(one_line(row.task), reward, str(row.passed), f"{row.scored} of {row.played}")
+        table.add_row(
+            one_line(row.task), *(row.seat for _ in seats), reward, str(row.passed), f"{row.scored} of {row.played}"
+        )
     return table

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import atanh, ceil, comb, fsum, sqrt, tanh
 from statistics import NormalDist, fmean, variance
 
 from wanderlust.errors import UsageError
-from wanderlust.rubrics.moments import student_quantile
+from wanderlust.rubrics.moments import student_quantile, student_tail
 
 Z95 = NormalDist().inv_cdf(0.975)
+MAX_CHANCE = 0.05
+"""Probability of a difference by chance alone below which it is clear."""
 MAX_EXACT_DIFFERENCES = 12
 """Differences whose signs are all flipped; 2^12 sums take a few milliseconds."""
 LEAST_GRADED, LEAST_TASKS = 5, 8
-"""Tasks below which a mean has no interval, as none that is short is honest: of values within -1 and 1 that are not all 0
-or 1; of values whose range nobody knows."""
+"""Tasks below which a mean has no interval, as none that is short is honest: of values within -1 and 1 that are not all
+0 or 1; of values whose range nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,26 @@ class Estimate:
         if self.low is None or self.high is None:
             return f"{self.value:.3f}"
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Estimate):
+    """A difference of two sides."""
+
+    p_value: float
+    """Probability of one at least this large where there is none; of one comparison alone."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves 0 out and chance is below 5%."""
+        apart = self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+        return apart and self.p_value < MAX_CHANCE
+
+
+def corrected(differences: Mapping[str, Difference]) -> dict[str, Difference]:
+    """Several differences by name, their p-values corrected for their number (`holm`)."""
+    chances = holm([one.p_value for one in differences.values()])
+    return {name: replace(one, p_value=p) for (name, one), p in zip(differences.items(), chances, strict=True)}
 
 
 def mean(clusters: Iterable[Sequence[float]]) -> Estimate:
@@ -121,7 +143,7 @@ def paired_differences(ours: Mapping[str, Sequence[float]], theirs: Mapping[str,
     return [fmean(ours[task]) - fmean(theirs[task]) for task in common]
 
 
-def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Estimate:
+def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Difference:
     """The difference of `ours` and `theirs` on the tasks that both have, paired by task id.
 
     The mean over tasks of the difference of the task's means. Pairing removes the difficulty of tasks, which both
@@ -131,22 +153,22 @@ def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, 
     distance of two tasks' means; where all are equal, of two rewards, 0 included. So it has a width where few tasks
     differ: Bonett & Price (2012), "Adjusted Wald confidence interval for a difference of binomial proportions based on
     paired data". It holds the value, and ends at the largest distance of two rewards. One task has no interval.
+    See `sign_flip_p_value`.
     """
     differences = paired_differences(ours, theirs)
-    value, number = fmean(differences), len(differences)
+    value, number, chance = fmean(differences), len(differences), sign_flip_p_value(differences)
     if number < 2:
-        return Estimate(value=value, low=None, high=None, count=number, clusters=number)
-    rewards = [
-        run[task] for run in (ours, theirs) for task in ours.keys() & theirs.keys() if ours[task] and theirs[task]
-    ]
+        return Difference(value=value, low=None, high=None, count=number, clusters=number, p_value=chance)
+    both = [(ours[task], theirs[task]) for task in ours.keys() & theirs.keys() if ours[task] and theirs[task]]
+    rewards = [*chain.from_iterable(both)]
     seen, averages = [0.0, *chain.from_iterable(rewards)], [fmean(one) for one in rewards]
     reach = (max(seen) - min(seen)) or 1.0
     further = (max(averages) - min(averages)) or reach
     center = fsum(differences) / (number + 1)
     squares = fsum((one - center) ** 2 for one in differences) + further**2 + center**2
     half = student_quantile(number) * sqrt(squares / number / (number + 1))
-    low, high = max(center - half, -reach), min(center + half, reach)
-    return Estimate(value=value, low=min(low, value), high=max(high, value), count=number, clusters=number)
+    low, high = min(max(center - half, -reach), value), max(min(center + half, reach), value)
+    return Difference(value=value, low=low, high=high, count=number, clusters=number, p_value=chance)
 
 
 def mean_rise(before: Sequence[float], after: Sequence[float]) -> Estimate:
@@ -163,6 +185,16 @@ def mean_rise(before: Sequence[float], after: Sequence[float]) -> Estimate:
     return Estimate(value=value, low=value - half, high=value + half, count=count, clusters=count)
 
 
+def is_clearly_above(one: Estimate, other: Estimate) -> bool:
+    """Whether the 95% interval of the first less the second, which are independent, lies above 0.
+
+    The interval is made of the two (MOVER): Zou & Donner (2008), doi:10.1002/sim.3095.
+    """
+    if one.low is None or other.high is None:
+        return False
+    return one.value - other.value > sqrt((one.value - one.low) ** 2 + (other.high - other.value) ** 2)
+
+
 def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Probability that pairs with random signs differ at least as much in the mean (two-sided).
 
@@ -177,6 +209,18 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
         return 2 * NormalDist().cdf(-total / spread)
     sums = [fsum(signed) for signed in product(*((value, -value) for value in moved))]
     return sum(abs(value) >= total - 1e-12 * spread for value in sums) / len(sums)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of several comparisons, corrected for their number: Holm (1979), in the order given.
+
+    Where nothing differs anywhere, one of them or more is below 0.05 with a probability of at most 5%.
+    """
+    corrected, least = [1.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = least
+    return corrected
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
@@ -244,11 +288,11 @@ def _mean_variance(values: Sequence[float]) -> float:
 
 def difference_over_seeds(
     ours: Sequence[Mapping[str, float]], theirs: Sequence[Mapping[str, float]], tasks: Sequence[str]
-) -> Estimate:
+) -> Difference:
     """The mean difference of two sides, each a row of task: score per seed, with a 95% interval over tasks and seeds.
 
-    The variances of both add up; their degrees of freedom are those of Welch and Satterthwaite. Raises UsageError where
-    the two have none of `tasks` in common.
+    The variances of both add up; their degrees of freedom are those of Welch and Satterthwaite. One task of one seed
+    has no interval. Raises UsageError where the two have none of `tasks` in common.
     """
     by_seed = [
         [one[task] - other[task] for task in tasks if task in one and task in other]
@@ -261,8 +305,10 @@ def difference_over_seeds(
     by_task = [fmean(column) for column in zip(*both, strict=True)] if len({*map(len, both)}) == 1 else both[0]
     parts = [(variance(one) / len(one), len(one) - 1) for one in (by_task, [*map(fmean, both)]) if len(one) > 1]
     total = sum(part for part, _ in parts)
-    if total == 0:  # all agree: they do not show how far others may lie
-        return Estimate(value=value, low=None, high=None, count=sum(map(len, both)), clusters=len(by_task))
-    freedom = total**2 / sum(part**2 / free for part, free in parts)
-    half = student_quantile(freedom) * total**0.5
-    return Estimate(value=value, low=value - half, high=value + half, count=sum(map(len, both)), clusters=len(by_task))
+    count, clusters = sum(map(len, both)), len(by_task)
+    if total == 0:
+        chance = sign_flip_p_value(by_task)  # all agree: they do not show how far others may lie
+        return Difference(value=value, low=None, high=None, count=count, clusters=clusters, p_value=chance)
+    freedom, error = total**2 / sum(part**2 / free for part, free in parts), total**0.5
+    half, chance = student_quantile(freedom) * error, min(1.0, 2 * student_tail(abs(value) / error, freedom))
+    return Difference(value=value, low=value - half, high=value + half, count=count, clusters=clusters, p_value=chance)

@@ -188,6 +188,21 @@ def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> P
     raise UsageError(f"the environment has no player {name!r} to imitate, as a fresh model does first: {remedy}")
 
 
+def fixed_player(env: Environment, name: str, tasks: Sequence[Task] = ()) -> tuple[str, Policy] | None:
+    """The player that seats are measured against, and how it is called: the teacher, of that name where it has one,
+    else the random player; None where there is neither."""
+    if name in env.players or "teacher" in env.players:
+        name = name or "teacher"
+        return f"the {name}", teacher_policy(env, name, tasks)
+    return ("the random player", make_player(env, "random")) if "random" in env.players else None
+
+
+def matches_against(player: Policy, env: Environment) -> dict[str, Environment]:
+    """By seat that learns, the environment in which it is the only one, and this player has the others of them."""
+    seats = [seat for seat in env.seats if seat not in env.frozen_seats]
+    return {seat: env.with_frozen_seats({other: player for other in seats if other != seat}) for seat in seats}
+
+
 class _OraclePolicyFactory:
     """The oracle's policy for a task of a split."""
 

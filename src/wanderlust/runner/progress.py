@@ -147,8 +147,13 @@ class Progress:
 def _headline_metrics(metrics: Mapping[str, float]) -> list[str]:
     """The figures that people want first."""
     out = []
+    seats = [
+        f"{name.removeprefix('reward/')} {value:.3f}" for name, value in metrics.items() if name.startswith("reward/")
+    ]
     for name, form in METRIC_FORMATS.items():
-        if name in metrics and not (name == "loss" and ("reward" in metrics or "win" in metrics)):
+        if name == "reward" and seats:
+            out.append(f"reward {', '.join(seats)}")
+        elif name in metrics and not (name == "loss" and ("reward" in metrics or "win" in metrics)):
             out.append(form.format(metrics[name]))
     if "low" in metrics:
         out.append(f"[{metrics['low']:.3f}, {metrics['high']:.3f}]")

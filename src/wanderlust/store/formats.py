@@ -292,12 +292,15 @@ PARQUET_BATCH_ROWS = 1000
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write the rows (fields of `RolloutRow`, and `record`: JSON data) as a table; returns their number."""
+    """Write the rows as a table; returns their number.
+
+    They are the fields of `RolloutRow`, the `seat` whose reward that is, and `record`: JSON data.
+    """
     with needs_extra("parquet"):
         import pyarrow
         from pyarrow.parquet import ParquetWriter
     whole = ("id", "step", "group", "sample_index", "seed", "turns", "tokens_in", "tokens_out")
-    text = ("stage", "env", "task", "status", "stop_reason", "record")
+    text = ("stage", "env", "task", "status", "stop_reason", "seat", "record")
     columns = {name: pyarrow.int64() for name in whole} | {name: pyarrow.string() for name in text}
     columns |= {name: pyarrow.float64() for name in ("reward", "advantage", "seconds")}
     schema, waiting, count = pyarrow.schema(list(columns.items())), [], 0

@@ -50,7 +50,18 @@ def get_comparison(request: Request) -> Response:
     first, second = (_scored_samples(catalogue, key, chosen[key]) for key in (a, b))
     if not first or not second:
         raise UsageError(f"{a if not first else b}: nothing was scored there")
-    about = {"a_about": chosen[a].about, "b_about": chosen[b].about}
+    seats = {key: _seat_compared(catalogue, key, chosen[key]) for key in (a, b)}
+    if len({*seats.values()} - {""}) > 1:
+        raise UsageError(
+            f"{a} has the rewards of the seat {seats[a]}, {b} those of {seats[b]}: name one with "
+            "`wander compare --seat`"
+        )
+    about = {
+        f"{side}_about": "; ".join(
+            filter(None, [chosen[key].about, seats[key] and f"rewards of the seat {seats[key]}"])
+        )
+        for side, key in (("a", a), ("b", b))
+    }
     return json_response({"a": a, "b": b, **about, **comparison_record(first, second)})
 
 
@@ -88,6 +99,15 @@ def compared_rollouts(catalogue: RunIndex, key: str) -> ComparedRollouts:
             require_one_version(run)
         return ComparedRollouts(where="stage = ?", values=(EVALUATION_STAGE,))
     return ComparedRollouts(where="true", about="all rollouts of the run")
+
+
+def _seat_compared(catalogue: RunIndex, key: str, chosen: ComparedRollouts) -> str:
+    """The seat whose rewards the store's column has: the first that learns; empty where an episode has one seat."""
+    with catalogue.reader(key) as store:
+        sql = f"select id from rollouts where {chosen.where} and reward is not null order by id limit 1"
+        played = [store.get(id) for (id,) in store.select(sql, *chosen.values)]
+    main = played[0].main_trajectory if played and len(played[0].trajectories) > 1 else None
+    return "" if main is None else main.seat
 
 
 def _scored_samples(catalogue: RunIndex, key: str, chosen: ComparedRollouts) -> SamplesByTask:

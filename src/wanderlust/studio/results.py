@@ -95,7 +95,7 @@ def rewards_by_version(folder: Path, reader: RunReader, report: Mapping[str, Any
     if lock is None or len(lock.made_by) < 2:
         return []
     codes = report.get("by_code", {}) if covers_all(report, reader) else None
-    if codes is None:
+    if codes is None or any(len(part.get("rewards") or {}) > 1 for part in codes.values()):  # which seat learns?
         codes = _versions_of_rollouts(reader)
     if codes is None:
         return [VersionReward(digest=entry["digest"], reward=None, scored=0) for entry in lock.made_by]
@@ -103,7 +103,7 @@ def rewards_by_version(folder: Path, reader: RunReader, report: Mapping[str, Any
     found = []
     for code, part in sorted(codes.items(), key=lambda item: order.get(item[0], -1)):
         rewards = part.get("rewards") or {}
-        reward = rewards[min(rewards)]["value"] if rewards else None  # of the first seat
+        reward = next((float(one["value"]) for one in rewards.values()), None)
         found.append(VersionReward(digest=code, reward=reward, scored=part.get("scored", 0)))
     return found if len(found) > 1 else []
 
@@ -157,7 +157,7 @@ def evaluation_result(folder: Path, reader: RunReader, *, group_by: str = "") ->
 
 RESULT_FIELDS = (
     *("metric", "tasks", "samples", "temperature", "rows"),
-    *("difference", "truths", "warnings", "verdict", "sentence", "seconds"),
+    *("difference", "matches", "truths", "warnings", "verdict", "sentence", "seconds"),
 )
 """Fields of a training run's sampled evaluation that are shown."""
 

@@ -60,9 +60,16 @@ def point_estimates(point: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     return {name: estimate for name, estimate in {**parts, **named}.items() if estimate is not None}
 
 
+def comparable_points(curve: Sequence[Mapping[str, Any]], metric: str) -> list[Mapping[str, Any]]:
+    """The examinations whose figure tells of strength: no `reward` where seats that earn differently met each other."""
+    if metric == "reward" and any(point.get("opponent") == "" for point in curve):
+        return []
+    return [point for point in curve if "opponent" in point] or [*curve]
+
+
 def eval_curve(curve: Sequence[Mapping[str, Any]], metric: str) -> list[EvalPoint]:
     """The figure over the examinations. UsageError, with the names that there are, when no point has it."""
-    points = [(int(point["step"]), point_metrics(point)) for point in curve]
+    points = [(int(point["step"]), point_metrics(point)) for point in comparable_points(curve, metric)]
     if points and not any(metric in figures for _, figures in points):
         there = ", ".join(sorted({name for _, figures in points for name in figures}))
         raise UsageError(f"evaluations of this environment have no metric {metric!r}; they have {there}")
@@ -97,7 +104,7 @@ async def prune(
     written again.
     """
     examined = eval_curve(curve, metric)
-    if not examined:
+    if not curve:
         return True
     newest, top = int(curve[-1]["step"]), best_point(examined)
     if newest and top is not None and top.step == newest:

@@ -24,6 +24,7 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.base import Sampler, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.policy import ExploringStarts
+from wanderlust.policies.resolve import fixed_player, matches_against
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import DEFAULT_CONCURRENCY, WorkerBackend, play_groups
 from wanderlust.serving.remote_sampler import RemoteSampler, serve_samplers
@@ -59,8 +60,8 @@ class GroupSource(Protocol):
 class Player(GroupSource, Protocol):
     """Evaluates as well."""
 
-    async def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
-        """One greedy episode per task, in the tasks' order."""
+    async def evaluate(self, tasks: Sequence[Task], seat: str = "") -> list[Group]:
+        """One greedy episode per task, in the tasks' order; with a `seat`, the others have the fixed player."""
         ...
 
     async def exact(self) -> list[dict[str, Any]] | None:
@@ -133,10 +134,14 @@ class LocalPlayer:
             group.index = index
         return groups
 
-    async def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
-        """One greedy episode per task, in the tasks' order; by the backend's workers, where there are any."""
+    async def evaluate(self, tasks: Sequence[Task], seat: str = "") -> list[Group]:
+        """One greedy episode per task, in the tasks' order; by the backend's workers, where there are any.
+
+        With a `seat` it is the only one that learns: the others have the environment's teacher or random player.
+        """
+        opponent = fixed_player(self.env, self.config.sft_teacher, tasks) if seat else None
         return await play_groups(
-            self.env,
+            matches_against(opponent[1], self.env)[seat] if opponent else self.env,
             tasks,
             self.evaluated.greedy(),
             seed=self.config.seed,

@@ -7,11 +7,13 @@ random player stand beside them. The run hands out its last weights, unless anot
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import islice
+from math import ceil
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self, TypeAlias
@@ -19,9 +21,10 @@ from typing import Any, Self, TypeAlias
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import render_html, render_text
+from wanderlust.evals.self_revision import groups_of_answers, iterate_revisions
 from wanderlust.evals.statistics import estimate
 from wanderlust.policies.local.policy import LocalPolicy
-from wanderlust.policies.resolve import make_player, teacher_policy
+from wanderlust.policies.resolve import fixed_player, make_player, matches_against, teacher_policy
 from wanderlust.runner.engine import rollouts, run_blocking
 from wanderlust.runner.progress import Logger
 from wanderlust.runner.terminal import Table
@@ -43,6 +46,7 @@ from wanderlust.training.run_report import (
     OVEROPTIMISATION_FILE,
     describe_result,
     draw_overoptimisation,
+    evaluated_text,
     figure_text,
     overoptimisation,
     policy_sentence,
@@ -50,6 +54,7 @@ from wanderlust.training.run_report import (
     result_rows,
     write_run_report,
 )
+from wanderlust.training.setup import measured_revisions
 from wanderlust.training.verdict import (
     AFTER,
     BEFORE,
@@ -66,8 +71,14 @@ from wanderlust.types import Group, Policy, Rollout, Task
 RESULT_STAGE = "result"
 """The stage of a run's sampled evaluation in its store."""
 CHECKPOINT_OF = {BEFORE: START_CHECKPOINT, AFTER: LAST_CHECKPOINT, BEST: BEST_CHECKPOINT}
-COMPARABLE_CURRICULA = ("", "uniform")
-"""Curricula under which the training rewards of early and late steps are of the same tasks."""
+OPPONENT_OF = {BEFORE: "the start", BEST: "the best checkpoint"}
+"""How checkpoints are called that others play against."""
+FIRST_ANSWERS = "first answers"
+"""How rows of answers are called that were not revised, where the others were."""
+TRAINED_ON = "tasks trained on"
+"""How rows of the table that are of these are called."""
+MAX_SEARCHED_TASKS = 1000
+"""Tasks of the `train` split among which those that were trained on are looked for."""
 
 RolloutAnswers: TypeAlias = dict[tuple[int, int], bytes]
 
@@ -108,7 +119,9 @@ class TrainResult:
 
     def table(self) -> Table:
         """The first and the last evaluation, with 95% intervals: greedy answers on the eval split, or held-out loss."""
-        table = Table("", title=self.report.get("table_title", "Greedy answers, eval split"), title_justify="left")
+        of = evaluated_text(self.curve[-1]) if self.curve else ""
+        title = self.report.get("table_title", f"Greedy answers, eval split{of}")
+        table = Table("", title=title, title_justify="left")
         if not self.curve:
             return table
         before, after = self.curve[0], self.curve[-1]
@@ -163,6 +176,7 @@ def conclude(config: TrainConfig, run: Run, curve: Sequence[dict[str, Any]], *, 
         else advise(
             config,
             rewards=result.get("rewards", {}),
+            match_rewards=result.get("match_rewards"),
             verdict=result.get("verdict", ""),
             signal=signal,
             points=points,
@@ -190,9 +204,8 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
     """Sample the checkpoints of a finished run on held-out tasks, and judge them; JSON data for its report.
 
     Empty where the environment has no eval split, or `result_samples` is 0. `best_step` is the step of the best greedy
-    evaluation. The figure is `best_metric`, the mean over the seats that learn; where several do, and earn differently,
-    each of them plays against the environment's teacher or random player, where there is one. The rollouts in which all
-    seats learn are stored.
+    evaluation. The figure is `best_metric`. Where several seats learn and earn differently, each of them is measured by
+    itself against players that do not learn. The rollouts in which all seats learn are stored.
     """
     env, began = config.make_env(), monotonic()
     tasks = choose_tasks(iter_tasks(env, "eval"), config.result_tasks) if config.result_samples else []
@@ -212,42 +225,45 @@ def evaluate_result(config: TrainConfig, run: Run, *, best_step: int | None, log
             figures = rewards_of(played[name], config.best_metric)
             shown = {config.best_metric: estimate(figures.values()).value} if figures else {}
             logger.log_step(RESULT_STAGE, [*steps].index(name) + 1, of=len(steps), metrics=shown)
-    is_self_play = not all(map(_has_common_interest, played.values()))
-    opponent = _fixed_player(config, env, tasks) if is_self_play else None
-    measured = played
-    if opponent is not None:
-        matches = opponent.matches(env)
-        measured = {
-            name: [group for one in matches for group in run_blocking(partial(play, one, policy=policy))]
-            for name, policy in policies()
-        }
-    rewards = figures_by_policy(measured, config.best_metric)
-    truths = {name: figures_by_policy(measured, name) for name in truth_names(env) if name != config.best_metric}
-    comparable = config.best_metric == "reward" and config.curriculum in COMPARABLE_CURRICULA
-    verdict = judge_result(
-        Evidence(
-            rewards=rewards,
-            truths=truths,
-            warnings=[event.body for event in run.store.events() if event.kind == WARNING_EVENT],
-            training_rewards=[v for _, v in run.store.metrics("rl", "reward")]
-            if comparable and not is_self_play
-            else (),
-            opponent=opponent.name if opponent is not None else "",
-            is_self_play=is_self_play and opponent is None,
-        )
+    revisions = measured_revisions(config, env)
+    if not all(map(has_common_interest, played.values())):
+        measured = _matches(config, env, policies, checkpoints=list(steps), tasks=tasks, play=play)
+    elif revisions:
+        revise = partial(_revise, env, tasks, samples=config.result_samples, seed=config.seed, revisions=revisions)
+        revised = {name: run_blocking(partial(revise, policy)) for name, policy in policies() if name in steps}
+        measured = {"": revised, FIRST_ANSWERS: played}
+    else:
+        measured = {"": played, **_play_trained(config, run, env, policies=policies, play=play)}
+    by_match = {match: figures_by_policy(by_policy, config.best_metric) for match, by_policy in measured.items()}
+    truths = {
+        f"{name}, {match}" if match else name: figures_by_policy(by_policy, name)
+        for match, by_policy in measured.items()
+        for name in truth_names(env)
+        if name != config.best_metric and match not in (TRAINED_ON, FIRST_ANSWERS)
+    }
+    evidence = Evidence(
+        rewards=by_match.pop("", {}),
+        trained=_as_samples(by_match.pop(TRAINED_ON, {}), below=config.result_tasks),
+        first_answers=by_match.pop(FIRST_ANSWERS, {}),
+        revisions=revisions,
+        matches={match: figured for match, figured in by_match.items() if figured},
+        truths=truths,
+        warnings=[event.body for event in run.store.events() if event.kind == WARNING_EVENT],
     )
-    unchanged = unchanged_share(answers_of(played.get(BEFORE, ())), answers_of(played.get(AFTER, ())))
     return {
         "metric": config.best_metric,
         "tasks": len(tasks),
         "samples": config.result_samples,
         "temperature": config.temperature,
         "rows": [
-            _row(name, groups, steps.get(name), rewards=rewards, truths=truths) for name, groups in measured.items()
+            _row(match, name, steps.get(name), groups=groups, metric=config.best_metric, truths=truths)
+            for match, by_policy in measured.items()
+            for name, groups in by_policy.items()
         ],
-        **asdict(verdict),
-        "unchanged": unchanged,
-        "rewards": rewards,
+        **asdict(judge_result(evidence)),
+        "unchanged": unchanged_share(answers_of(played.get(BEFORE, ())), answers_of(played.get(AFTER, ()))),
+        "rewards": evidence.rewards,
+        "match_rewards": evidence.matches,
         "seconds": round(monotonic() - began, 1),
     }
 
@@ -257,52 +273,113 @@ def figures_by_policy(groups: Mapping[str, Sequence[Group]], metric: str) -> dic
     return {name: found for name, played in groups.items() if (found := rewards_of(played, metric))}
 
 
-def _row(
-    name: str,
-    groups: Sequence[Group],
-    step: int | None,
+def _matches(
+    config: TrainConfig,
+    env: Environment,
+    policies: Callable[..., Iterator[tuple[str, Policy]]],
     *,
-    rewards: Mapping[str, TaskRewards],
-    truths: Mapping[str, Mapping[str, TaskRewards]],
-) -> dict[str, Any]:
-    """A policy's figures, for the table."""
+    checkpoints: Sequence[str],
+    tasks: Sequence[Task],
+    play: Callable[..., Coroutine[Any, Any, list[Group]]],
+) -> dict[str, dict[str, list[Group]]]:
+    """What each policy played in each seat against players that do not learn, by match and policy.
 
-    def figure(by: Mapping[str, TaskRewards]) -> dict[str, Any] | None:
-        return asdict(estimate(by[name].values())) if name in by else None
+    These are the environment's teacher or random player and the checkpoints themselves: its start and its past.
+    """
+    opponents = dict([fixed] if (fixed := fixed_player(env, config.sft_teacher, tasks)) else [])
+    scripted = {*opponents}
+    past = [name for name in checkpoints if name in OPPONENT_OF]
+    opponents |= {OPPONENT_OF[name]: policy for name, policy in policies(names=past) if name in past}
+    found = dict[str, dict[str, list[Group]]]()
+    for name, policy in policies():
+        for opponent, player in opponents.items():
+            if name not in checkpoints and opponent not in scripted:
+                continue  # the teacher's and the random player's rows are for the fixed player's matches
+            for seat, match in matches_against(player, env).items():
+                groups = run_blocking(partial(play, match, policy=policy))
+                found.setdefault(f"{seat} against {opponent}", {})[name] = groups
+    return found
 
-    scored = sum(map(len, rewards.get(name, {}).values()))
+
+async def _revise(
+    env: Environment, tasks: Sequence[Task], policy: Policy, *, samples: int, seed: int, revisions: int
+) -> list[Group]:
+    """The answers of a policy after so many revisions."""
+    rounds = [await iterate_revisions(env, tasks, policy, rounds=revisions, seed=seed + n) for n in range(samples)]
+    return groups_of_answers(tasks, [one[-1] for one in rounds])
+
+
+def _play_trained(
+    config: TrainConfig,
+    run: Run,
+    env: Environment,
+    *,
+    policies: Callable[..., Iterator[tuple[str, Policy]]],
+    play: Callable[..., Coroutine[Any, Any, list[Group]]],
+) -> dict[str, dict[str, list[Group]]]:
+    """Tasks of the train split that the run learnt from, played by the weights before and after.
+
+    There are as many rollouts as of held-out tasks. Empty where the curriculum makes tasks of its own alone.
+    """
+    known = {task for (task,) in run.store.select("select distinct task from rollouts where stage = 'rl'")}
+    some = (task for task in islice(iter_tasks(env, "train"), MAX_SEARCHED_TASKS) if task.id in known)
+    tasks = list(islice(some, config.result_tasks))
+    if not tasks:
+        return {}
+    samples = ceil(config.result_tasks * config.result_samples / len(tasks))
     return {
-        "policy": name,
-        "step": step,
-        "reward": figure(rewards),
-        "truths": {truth: figure(by) for truth, by in truths.items()},
-        "failed": sum(len(group.rollouts) for group in groups) - scored,
+        TRAINED_ON: {
+            name: run_blocking(partial(play, env, policy=policy, tasks=tasks, samples=samples))
+            for name, policy in policies(names=(BEFORE, AFTER))
+            if name in (BEFORE, AFTER)
+        }
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FixedPlayer:
-    """A player of the environment that does not learn."""
-
-    name: str
-    policy: Policy
-
-    def matches(self, env: Environment) -> list[Environment]:
-        """The environment with each seat that learns in turn, and this player in the others of them."""
-        seats = [seat for seat in env.seats if seat not in env.frozen_seats]
-        return [env.with_frozen_seats({other: self.policy for other in seats if other != seat}) for seat in seats]
+def _as_samples(by_policy: Mapping[str, TaskRewards], *, below: int) -> Mapping[str, TaskRewards]:
+    """Rewards of fewer tasks than were asked for, each sample for itself: they are all there are, no draw of many."""
+    if max(map(len, by_policy.values()), default=below) >= below:
+        return by_policy
+    return {
+        name: {f"{task} {place}": [value] for task, values in rewards.items() for place, value in enumerate(values)}
+        for name, rewards in by_policy.items()
+    }
 
 
-def _fixed_player(config: TrainConfig, env: Environment, tasks: Sequence[Task]) -> _FixedPlayer | None:
-    """The teacher, or the random player; None where there is neither."""
-    if config.sft_teacher in env.players or TEACHER in env.players:
-        name = config.sft_teacher or TEACHER
-        return _FixedPlayer(name=name, policy=teacher_policy(env, name, tasks))
-    return _FixedPlayer(name=RANDOM, policy=make_player(env, RANDOM)) if RANDOM in env.players else None
+def _row(
+    match: str,
+    name: str,
+    step: int | None,
+    *,
+    groups: Sequence[Group],
+    metric: str,
+    truths: Mapping[str, Mapping[str, TaskRewards]],
+) -> dict[str, Any]:
+    """A policy's figures in a match, for the table."""
+
+    def figure(found: TaskRewards) -> dict[str, Any] | None:
+        return asdict(estimate(found.values())) if found else None
+
+    rewards = rewards_of(groups, metric)
+    return {
+        "match": match,
+        "policy": name,
+        "step": step,
+        "reward": figure(rewards),
+        "truths": {
+            truth: figure(by.get(name, {})) for truth, by in truths.items() if not match or truth.endswith(f", {match}")
+        },
+        "failed": sum(len(group.rollouts) for group in groups) - sum(map(len, rewards.values())),
+    }
 
 
-def _has_common_interest(groups: Sequence[Group]) -> bool:
-    """Whether all seats that learn earn the same in every rollout, as a single seat does."""
+def learning_seats(groups: Sequence[Group]) -> list[str]:
+    """The seats that learn, in their order."""
+    return [*dict.fromkeys(t.seat for g in groups for r in g.rollouts for t in r.trajectories if t.trainable)]
+
+
+def has_common_interest(groups: Sequence[Group]) -> bool:
+    """Whether all seats that learn earn the same in every rollout, as a single seat does, or a team."""
     return all(
         len({t.score.reward for t in rollout.trajectories if t.trainable and t.score is not None}) < 2
         for group in groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ def result_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows = []
     for row in result.get("rows", ()):
         step = f", step {row['step']}" if row["step"] else ""
-        truths = [figure_text(row["truths"][name]) for name in result.get("truths", ())]
+        truths = [figure_text(row["truths"].get(name)) for name in result.get("truths", ())]
         figures = (figure_text(row["reward"]), *truths, str(row["failed"] or ""))
-        rows.append((f"{POLICY_NAMES[row['policy']]}{step}", *figures))
+        match = f"{row['match']}: " if row.get("match") else ""
+        rows.append((f"{match}{POLICY_NAMES[row['policy']]}{step}", *figures))
     return rows
 
 
@@ -109,12 +111,28 @@ def draw_curve(
     path: Path, curve: Sequence[Mapping[str, Any]], *, metric: str, rewards: Sequence[tuple[int, float]]
 ) -> None:
     """Greedy evaluations with their intervals over the steps, and the training reward behind them."""
-    points = [(point["step"], point_metrics(point)[metric]) for point in curve if metric in point_metrics(point)]
+    against = evaluated_text(curve[-1]) if curve else ""
+    several = bool(curve) and "opponent" in curve[-1] and metric == "reward"
+    lines = [*curve[-1]["rewards"]] if several else [metric]
+    seats = " and ".join(lines)
+    played = f"training rollouts, sampled{f', mean of {seats}, all learning' if several else ''}"
     with chart(path, size=(8, 4.2)) as (axes,):
-        draw_line(axes, rewards if metric == "reward" else (), color=GREY, label="training rollouts, sampled")
-        draw_line(axes, points, color=COLORS[0], label="eval split, greedy", marker="o")
+        draw_line(axes, rewards if metric == "reward" else (), color=GREY, label=played)
+        for name, color in zip(lines, cycle(COLORS), strict=False):
+            label = f"{f'{name}: ' if several else ''}eval split, greedy{against}"
+            drawn = [(point["step"], point_metrics(point)[name]) for point in curve if name in point_metrics(point)]
+            draw_line(axes, drawn, color=color, label=label, marker="o")
         count_steps(axes, xlabel="steps of reinforcement learning")
         axes.set(ylabel=metric)
+
+
+def evaluated_text(point: Mapping[str, Any]) -> str:
+    """What an evaluation was of, as the end of a title: who had the other seats, how often answers were revised."""
+    if point.get("revisions"):
+        return f", after {point['revisions']} revisions"
+    if "opponent" not in point:
+        return ""
+    return f", {point['opponent']} in the other seats" if point["opponent"] else ", in all seats"
 
 
 def loss_sentence(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]) -> str:

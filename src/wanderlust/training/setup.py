@@ -10,7 +10,7 @@ from wanderlust.policies.local.device import warn_slow_precision
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.resolve import make_player, teacher_policy
 from wanderlust.store.run_folder import FRESH_POLICY
-from wanderlust.tasks.curriculum.uniform import Curriculum, resolve_curriculum
+from wanderlust.tasks.curriculum.uniform import Curriculum, TrainsRevisions, resolve_curriculum
 from wanderlust.tasks.selection import choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.training.algorithms.base import Algorithm, least_group_size
 from wanderlust.training.algorithms.presets import configured_algorithm
@@ -97,6 +97,12 @@ def run_curriculum(config: TrainConfig, env: Environment) -> Curriculum:
         return config.curriculum
     after = 0 if config.policy == FRESH_POLICY else config.sft_episodes
     return resolve_curriculum(config.curriculum, env, seed=config.seed, after=after)
+
+
+def measured_revisions(config: TrainConfig, env: Environment) -> int:
+    """How often answers are revised before they are measured; 0 where the curriculum trains first answers."""
+    curriculum = run_curriculum(config, env)
+    return curriculum.revisions if isinstance(curriculum, TrainsRevisions) else 0
 
 
 def check_players(config: TrainConfig, env: Environment) -> None:

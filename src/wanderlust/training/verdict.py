@@ -1,19 +1,20 @@
 """The verdict on a training run: one value that its sentence, its choice of weights, its advice and its page are from.
 
 It weighs the paired change of the reward, that of every held-out part on the same tasks, the monitors' warnings, and
-how far the reward of training rose beside that of held-out tasks. Where they disagree, the sentence says so first.
+how far the reward of tasks trained on rose beside that of held-out ones. Where they disagree, the sentence says so.
+Where seats that learn earn differently, each of them is judged by itself, in matches against players that do not learn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.comparison import Comparison, compare_rewards
-from wanderlust.evals.statistics import Estimate, mean_rise
+from wanderlust.evals.comparison import Comparison, compare_rewards, corrected_comparisons
+from wanderlust.evals.statistics import Estimate, is_clearly_above, mean_rise
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.checkpoint import EvalPoint, best_point
 from wanderlust.training.config import TrainConfig
@@ -22,16 +23,12 @@ BEFORE, AFTER, BEST, TEACHER, RANDOM = "before", "after", "best", "teacher", "ra
 """Names of the policies that are compared."""
 TaskRewards: TypeAlias = Mapping[str, Sequence[float]]
 """The figures of every task's samples."""
-VerdictKind: TypeAlias = Literal["better", "worse", "none", "exploited", "doubtful", "overfitted", "self-play"]
+VerdictKind: TypeAlias = Literal["better", "worse", "none", "mixed", "exploited", "doubtful", "overfitted"]
 
 MIN_RESULT_TASKS = 6
 """Tasks below which signs alone are chance with a probability of 5% and more."""
-MIN_TRAINING_STEPS = 20
-"""Steps from which on the training reward's rise is compared with the held-out one."""
-ENDS = 5
-"""First and last steps whose mean training rewards are compared."""
 MAX_CARRIED = 0.5
-"""Share of the training reward's rise below which held-out tasks show overfitting."""
+"""Share of the rise on tasks trained on below which a smaller one on held-out tasks is the headline."""
 NOTHING_SCORED = "No difference shown: too few rollouts could be scored."
 
 
@@ -39,18 +36,20 @@ NOTHING_SCORED = "No difference shown: too few rollouts could be scored."
 class Evidence:
     """What a finished run knows of itself."""
 
-    rewards: Mapping[str, TaskRewards]
+    rewards: Mapping[str, TaskRewards] = field(default_factory=dict)
     """Of each policy, on the same held-out tasks."""
+    matches: Mapping[str, Mapping[str, TaskRewards]] = field(default_factory=dict)
+    """In place of these where seats that learn earn differently: by match, such as `buyer against the teacher`."""
     truths: Mapping[str, Mapping[str, TaskRewards]]
     """By held-out part, the same of it."""
     warnings: Sequence[Mapping[str, Any]] = ()
     """Of the monitors: `step`, `monitor` and `text`, in their order."""
-    training_rewards: Sequence[float] = ()
-    """Mean reward of each step; empty where a curriculum changes the tasks, so that steps are not comparable."""
-    opponent: str = ""
-    """The fixed player that has the other seats, where several learn."""
-    is_self_play: bool = False
-    """Whether several seats with different rewards learn and nobody fixed plays against them."""
+    revisions: int = 0
+    """How often the answers were revised, where that is what is trained."""
+    first_answers: Mapping[str, TaskRewards] = field(default_factory=dict)
+    """Of each policy, before they were revised."""
+    trained: Mapping[str, TaskRewards] = field(default_factory=dict)
+    """Of each policy, on tasks that were trained on, sampled as the held-out ones are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +58,15 @@ class Verdict:
 
     verdict: VerdictKind
     """`exploited`: a held-out part fell while the reward rose; `doubtful`: the reward rose, and monitors warned or a
-    held-out part did not follow; `overfitted`: the training reward rose far more than the held-out one."""
+    held-out part did not follow; `overfitted`: tasks trained on rose far more than held-out ones; `mixed`: better
+    in some matches and worse in others."""
     sentence: str
     policy: str
     """Whose weights are handed out: BEFORE, BEST or AFTER."""
     difference: Mapping[str, Any] | None = None
-    """Of the reward, after less before, with its interval and p-value."""
+    """Of the reward, after less before, with its interval and p-value; None where `matches` has several."""
+    matches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By match, the same of it; p-values are corrected for their number (Holm)."""
     truths: Mapping[str, Mapping[str, Any]]
     """By held-out part, the same of it."""
     warnings: Sequence[str] = ()
@@ -76,32 +78,45 @@ class Verdict:
 def judge_result(found: Evidence) -> Verdict:
     """Weigh everything that a run knows; see the module."""
     warnings = [f"step {one['step']}: {one['monitor']}: {one['text']}" for one in found.warnings]
-    moved = _compare(found.rewards)
-    truths = {name: one for name, by in found.truths.items() if (one := _compare(by)) is not None}
-    if moved is None:
+    moved = _moved(found)
+    truths = _compare_all(found.truths)
+    if not moved:
         sentence = " ".join([NOTHING_SCORED, *_warning_sentence(found.warnings)])
         return Verdict(verdict="none", sentence=sentence, policy=AFTER, truths={}, warnings=warnings)
     kind, sentence = _judge(moved, truths, found)
     policy = choose_policy(found)
     if kind in ("exploited", "doubtful"):
         sentence += f"; {HANDED_OUT[policy]} are handed out"
-    size = moved.difference
-    against = f", {found.opponent} in the other seats" if found.opponent else ""
-    many = f"{size.clusters} held-out tasks{against}, {moved.second.count} sampled rollouts each way"
-    sentence = f"{sentence} ({many}, p = {moved.p_value:.2g})."
+    if found.revisions:
+        first = _compare(found.first_answers)
+        beside = "" if first is None else f"; first answers {_signed(first.difference)}"
+        sentence += f", in answers revised {found.revisions} times{beside}"
+    shown = next(iter(moved.values()))
+    many = f"{shown.difference.clusters} held-out tasks, {shown.second.count} sampled rollouts each way"
+    chance = (
+        f"p = {shown.p_value:.2g}" if len(moved) == 1 else f"each of {len(moved)} matches, corrected for their number"
+    )
+    sentence = f"{sentence} ({many}, {chance})."
     if found.warnings and kind not in ("exploited", "doubtful"):
         sentence = " ".join([sentence, *_warning_sentence(found.warnings)])
+    records = {name: {**asdict(each.difference), "p_value": each.p_value} for name, each in moved.items()}
     return Verdict(
         verdict=kind,
         sentence=sentence,
         policy=policy,
-        difference={**asdict(size), "p_value": moved.p_value},
+        difference=None if found.matches else records[""],
+        matches=records if found.matches else {},
         truths={name: {**asdict(one.difference), "p_value": one.p_value} for name, one in truths.items()},
         warnings=warnings,
-        advice=_advice(kind, truths, warned=bool(found.warnings)),
+        advice=_advice(kind, moved, truths, warned=bool(found.warnings))
+        or (OVERFITTING if _overfitting(found) else ""),
     )
 
 
+OVERFITTING = (
+    "What was learnt carries over to held-out tasks in part: more training tasks help, or fewer --steps, --patience, "
+    "or --kl 0.01; more steps or a larger model do not."
+)
 HANDED_OUT = {
     BEFORE: "the weights before training",
     BEST: "the weights of the best greedy evaluation",
@@ -113,69 +128,102 @@ def choose_policy(found: Evidence) -> str:
     """The last weights, the best greedy evaluation's or the first: the first of these that no other is better than.
 
     Better means clearly better in a held-out part and clearly worse in none; or, where no held-out part tells the two
-    apart, clearly better in the reward.
+    apart, clearly better in the reward, of several matches in one of them, and clearly worse in none.
     """
-    names = [name for name in (AFTER, BEST, BEFORE) if name in found.rewards]
+    some = next(iter(found.matches.values()), found.rewards)
+    names = [name for name in (AFTER, BEST, BEFORE) if name in some]
 
     def is_better(one: str, other: str) -> bool:
-        truths = [_sign(_compare(by, first=other, second=one)) for by in found.truths.values()]
-        reward = _sign(_compare(found.rewards, first=other, second=one))
-        return max(truths) > 0 and min(truths) >= 0 if any(truths) else reward > 0 and not found.is_self_play
+        truths = [_sign(each) for each in _compare_all(found.truths, first=other, second=one).values()]
+        signs = truths if any(truths) else [_sign(each) for each in _moved(found, first=other, second=one).values()]
+        return max(signs, default=0) > 0 and min(signs) >= 0
 
     return next((one for one in names if not any(is_better(two, one) for two in names if two != one)), BEFORE)
 
 
-def _judge(moved: Comparison, truths: Mapping[str, Comparison], found: Evidence) -> tuple[VerdictKind, str]:
-    """The kind, and the sentence without its end."""
-    size, sign = moved.difference, _sign(moved)
-    fell = {name: one.difference for name, one in truths.items() if _sign(one) < 0}
-    if size.clusters < MIN_RESULT_TASKS:
-        few = f"Too few held-out tasks to tell ({size.clusters}; at least {MIN_RESULT_TASKS}): {size.value:+.3f}"
-        return "none", few
-    if found.is_self_play:
-        change = f"Self-play: the mean over the seats that learn changed by {_signed(size)}"
-        return "self-play", f"{change}, which tells nothing of strength, as the opponent learnt too"
-    lost = " and ".join(f"`{name}` fell by {_turned(one)}" for name, one in fell.items())
-    if sign > 0:
-        return _judge_rise(moved, truths, found=found, lost=lost)
-    if sign < 0:
-        return "worse", f"Worse by {_turned(size)} after training{', and ' if lost else ''}{lost}"
-    if lost:
-        return "worse", f"Worse: {lost}, reward {_signed(size)}"
-    return _overfitted(size, found) or ("none", f"No difference shown: {_signed(size)} after training{_beside(truths)}")
+def _moved(found: Evidence, *, first: str = BEFORE, second: str = AFTER) -> dict[str, Comparison]:
+    """The rewards of two policies, of each match or of the only one, which has no name; those with a task in common."""
+    return _compare_all(found.matches or {"": found.rewards}, first=first, second=second)
 
 
-def _judge_rise(
-    moved: Comparison, truths: Mapping[str, Comparison], *, found: Evidence, lost: str
+def _compare_all(
+    figures: Mapping[str, Mapping[str, TaskRewards]], *, first: str = BEFORE, second: str = AFTER
+) -> dict[str, Comparison]:
+    """Two policies in several figures, corrected for their number; those in which both have a task in common."""
+    found = {name: one for name, by in figures.items() if (one := _compare(by, first=first, second=second))}
+    return corrected_comparisons(found)
+
+
+def _judge(
+    moved: Mapping[str, Comparison], truths: Mapping[str, Comparison], found: Evidence
 ) -> tuple[VerdictKind, str]:
-    """The same where the held-out reward clearly rose."""
-    size = moved.difference
-    rose = f"Reward rose by {size}"
+    """The kind, and the sentence without its end."""
+    signs, size = [_sign(one) for one in moved.values()], next(iter(moved.values())).difference
+    each = "; ".join(f"{name} {_signed(one.difference)}".strip() for name, one in moved.items())
+    lost = " and ".join(f"`{name}` fell by {_turned(one.difference)}" for name, one in truths.items() if _sign(one) < 0)
+    if size.clusters < MIN_RESULT_TASKS:
+        few = f"Too few held-out tasks to tell ({size.clusters}; at least {MIN_RESULT_TASKS})"
+        return "none", f"{few}: {each if found.matches else f'{size.value:+.3f}'}"
+    if max(signs) > 0 > min(signs):
+        return "mixed", f"Better in some matches and worse in others after training: {each}{_beside(truths)}"
+    if max(signs) > 0:
+        return _judge_rise(f": {each}" if found.matches else f" by {size}", truths, found=found, lost=lost)
+    if min(signs) < 0:
+        by = f" after training: {each}" if found.matches else f" by {_turned(size)} after training"
+        return "worse", f"Worse{by}{', and ' if lost else ''}{lost}{_on_trained(found)}"
+    if lost:
+        return "worse", f"Worse: {lost}, reward {each}"
+    return _overfitted(found) or ("none", f"No difference shown: {each} after training{_beside(truths)}")
+
+
+def _judge_rise(by: str, truths: Mapping[str, Comparison], *, found: Evidence, lost: str) -> tuple[VerdictKind, str]:
+    """The same where the held-out reward clearly rose, `by` so much."""
     warned = "".join(f", see the warnings at {one}" for one in _steps(found.warnings))
     if lost:
-        return "exploited", f"{rose} but {lost} on the same held-out tasks: the reward was exploited{warned}"
+        return "exploited", f"Reward rose{by} but {lost} on the same held-out tasks: the reward was exploited{warned}"
     behind = [f"`{name}` {_signed(one.difference)}" for name, one in truths.items() if one.difference.value <= 0]
     confirmed = bool(truths) and all(_sign(one) > 0 for one in truths.values())
     if behind:
-        return "doubtful", f"{rose} but not the held-out part it stands for ({', '.join(behind)}){warned}"
+        return "doubtful", f"Reward rose{by} but not the held-out part it stands for ({', '.join(behind)}){warned}"
     if found.warnings and not confirmed:
         steps = "".join(_steps(found.warnings))
-        return "doubtful", f"{rose}{_beside(truths)}, but monitors warned that it is exploited, at {steps}: read those"
-    return _overfitted(size, found) or ("better", f"Better by {size} after training{_beside(truths)}")
+        hacked = f"but monitors warned that it is exploited, at {steps}: read those"
+        return "doubtful", f"Reward rose{by}{_beside(truths)}, {hacked}"
+    better = f"Better after training{by}" if found.matches else f"Better{by} after training"
+    return _overfitted(found) or ("better", f"{better}{_beside(truths)}{_on_trained(found)}")
 
 
-def _overfitted(held_out: Estimate, found: Evidence) -> tuple[VerdictKind, str] | None:
-    """The same where the training reward clearly rose more than that of held-out tasks, and more than twice as far."""
-    training = found.training_rewards
-    if len(training) < MIN_TRAINING_STEPS or held_out.high is None:
+def _overfitting(found: Evidence) -> tuple[Estimate, Estimate] | None:
+    """The rise on tasks trained on and that on held-out ones, where the first is clearly the larger one."""
+    pair = [_compare(found.trained), _compare(found.rewards)]
+    if pair[0] is None or pair[1] is None:
         return None
-    rise = mean_rise(training[:ENDS], training[-ENDS:])
-    if rise.low is None or rise.low <= held_out.high or held_out.value >= MAX_CARRIED * rise.value:
+    trained, held_out = (one.difference for one in pair if one is not None)
+    clear = trained.low is not None and trained.low > 0
+    return (trained, held_out) if clear and is_clearly_above(trained, held_out) else None
+
+
+def _overfitted(found: Evidence) -> tuple[VerdictKind, str] | None:
+    """The kind and sentence where less than half of the rise on tasks trained on is seen on held-out ones."""
+    pair = _overfitting(found)
+    if pair is None or pair[1].value >= MAX_CARRIED * pair[0].value:
         return None
-    return "overfitted", f"Reward rose by {rise} in training, but on held-out tasks only by {_signed(held_out)}"
+    trained, held_out = pair
+    return (
+        "overfitted",
+        f"Reward rose by {trained} on tasks trained on, but on held-out ones only by {_signed(held_out)}",
+    )
 
 
-def _advice(kind: VerdictKind, truths: Mapping[str, Comparison], *, warned: bool) -> str:
+def _on_trained(found: Evidence) -> str:
+    """What tasks trained on show beside it, where that is clearly more."""
+    pair = _overfitting(found)
+    return "" if pair is None else f", while tasks trained on rose by {pair[0]}"
+
+
+def _advice(
+    kind: VerdictKind, moved: Mapping[str, Comparison], truths: Mapping[str, Comparison], *, warned: bool
+) -> str:
     if kind == "doubtful" and not warned:
         return "Read rollouts before training on, and compare on more held-out tasks with --result-tasks."
     if kind in ("exploited", "doubtful"):
@@ -185,15 +233,11 @@ def _advice(kind: VerdictKind, truths: Mapping[str, Comparison], *, warned: bool
             f"Mend the reward before training on: it pays for something else than {wanted}. Read the rollouts that the "
             "warnings name, and try the reward with `wander probe`."
         )
-    if kind == "overfitted":
+    if kind == "mixed":
+        lost = ", ".join(name for name, one in moved.items() if _sign(one) < 0)
         return (
-            "What was learnt does not carry over to held-out tasks: more training tasks help, or fewer --steps, "
-            "--patience, or --kl 0.01; more steps or a larger model do not."
-        )
-    if kind == "self-play":
-        return (
-            "Compare checkpoints/start and checkpoints/rl against one fixed player: `wander eval ENV --policy "
-            "RUN/checkpoints/rl --seats SEAT=PLAYER`."
+            f"Worse: {lost}. Read rollouts of it (`wander eval ENV --policy RUN --seats SEAT=PLAYER`), and train "
+            "against that player with --seats, lower --lr, or hold the policy to its start with --kl 0.01."
         )
     return ""
 
@@ -277,6 +321,14 @@ def advise_during(
     best = max(points, key=lambda point: (point["value"], -point["step"]))
     signal = recent.get("frac_groups_with_signal", 1.0)
     lines: dict[str, str] = {}
+    rewards, gained = metrics.get("reward", ()), last["value"] - first["value"]
+    rise = mean_rise(rewards[:window], rewards[-window:]) if len(rewards) >= 2 * window else None
+    overfits = rise is not None and rise.low is not None and rise.low > max(last["high"] - first["low"], 0.0)
+    if rise is not None and overfits and gained < MAX_CARRIED * rise.value:
+        lines["overfitting"] = (
+            f"Reward rose by {rise.value:.3f} in training and by {gained:.3f} in evaluations of held-out tasks: "
+            "more training tasks help, or --patience, or --kl 0.01; more steps or a larger model do not."
+        )
     if signal < MIN_SIGNAL:
         lines["signal"] = _no_signal(config, metrics["frac_groups_with_signal"][-window:])
     elif unchanged >= STUCK_SHARE and last["low"] <= first["high"]:
@@ -294,7 +346,7 @@ def advise_during(
             f"The evaluation at step {best['step']:.0f} was better ({best['value']:.3f}, now {last['value']:.3f}); its "
             "checkpoint is kept. Lower --lr, or stop early with --patience."
         )
-    elif len(points) > PLATEAU_POINTS and best["step"] <= points[-PLATEAU_POINTS]["step"]:
+    elif len(points) > PLATEAU_POINTS and best["step"] <= points[-PLATEAU_POINTS]["step"] and not lines:
         lines["plateau"] = (
             f"No evaluation after step {best['step']:.0f} was better ({best['value']:.3f}): more --tasks-per-step (now "
             f"{config.tasks_per_step}), other tasks with --curriculum, or stop early with --patience."
@@ -319,6 +371,7 @@ def advise(
     config: TrainConfig,
     *,
     rewards: Mapping[str, TaskRewards],
+    match_rewards: Mapping[str, Mapping[str, TaskRewards]] | None = None,
     verdict: str,
     signal: Sequence[float],
     points: Sequence[EvalPoint],
@@ -327,13 +380,13 @@ def advise(
 ) -> list[str]:
     """Lines of advice from what was measured; none where nothing stands out.
 
-    `rewards` are those of the sampled evaluation, by policy, and `unchanged` its share of rollouts that are the same
-    after training; `signal` is the share of groups with different rewards and `clipped` that of tokens outside of the
-    clip's range, step by step; `points` are the greedy evaluations.
+    `rewards` are those of the sampled evaluation, by policy, or `match_rewards` by match and policy; `unchanged` is its
+    share of rollouts that are the same after training; `signal` is the share of groups with different rewards and
+    `clipped` that of tokens outside of the clip's range, step by step; `points` are the greedy evaluations.
     """
     config = config.with_sft_defaults()
     learnt_from_something = not signal or fmean(signal[len(signal) // 2 :]) >= MIN_SIGNAL
-    lines = [_warm_up(config, rewards)]
+    lines = [_warm_up(config, by, match) for match, by in (match_rewards or {"": rewards}).items()]
     if not learnt_from_something:
         lines.append(_no_signal(config, signal))
     else:
@@ -342,7 +395,7 @@ def advise(
     return [line for line in lines if line]
 
 
-def _warm_up(config: TrainConfig, rewards: Mapping[str, TaskRewards]) -> str:
+def _warm_up(config: TrainConfig, rewards: Mapping[str, TaskRewards], match: str) -> str:
     """Says that imitation fell far short of the teacher, and that reinforcement did not make up for it."""
     if not config.sft_episodes or not {BEFORE, AFTER, TEACHER} <= rewards.keys():
         return ""
@@ -359,9 +412,10 @@ def _warm_up(config: TrainConfig, rewards: Mapping[str, TaskRewards]) -> str:
         return ""
     above = f", both above random play's {floor:.3f}" if RANDOM in rewards and before > floor else ""
     width = f", or a larger --fresh-width (now {config.fresh_width})" if config.policy == FRESH_POLICY else ""
+    start = f"As {match}: the" if match else "The"
     return (
-        f"The warm-up reached {share:.0%} of its teacher ({before:.3f} of {teacher:.3f}{above}): more --sft-episodes "
-        f"(now {config.sft_episodes}) and --sft-steps (now {config.sft_steps}){width}."
+        f"{start} warm-up reached {share:.0%} of its teacher ({before:.3f} of {teacher:.3f}{above}): more "
+        f"--sft-episodes (now {config.sft_episodes}) and --sft-steps (now {config.sft_steps}){width}."
     )
 
 

@@ -70,6 +70,8 @@ export interface Trained {
     temperature: number
     /** `truths`: the held-out parts, by name; null in runs of older versions, as are the next ones. */
     rows: {
+      /** Which seat against whom, where several learn. */
+      match?: string
       policy: string
       step: number | null
       reward: Estimate | null
@@ -77,9 +79,10 @@ export interface Trained {
       failed: number
     }[]
     difference: (Estimate & { p_value: number }) | null
+    matches?: Record<string, Estimate & { p_value: number }> | null
     truths: Record<string, Estimate & { p_value: number }> | null
     warnings: string[] | null
-    verdict: "better" | "worse" | "none" | "exploited" | "doubtful" | "overfitted" | "self-play"
+    verdict: "better" | "worse" | "none" | "exploited" | "doubtful" | "overfitted" | "mixed" | "self-play"
     sentence: string
     seconds: number
   } | null

@@ -17,6 +17,7 @@ const VERDICTS = new Map<string, [Tone, string]>([
   ["exploited", ["bad", "exploited"]],
   ["doubtful", ["bad", "doubtful"]],
   ["overfitted", ["bad", "overfitted"]],
+  ["mixed", ["bad", "mixed"]],
   ["self-play", ["plain", "self-play"]],
 ])
 
@@ -68,7 +69,11 @@ export function TrainingResult({ trained: { result, policy_sentence, advice } }:
   )
 }
 
-function Policies({ result: { metric, rows, difference, truths } }: { result: NonNullable<Trained["result"]> }) {
+function Policies({
+  result: { metric, rows, difference, matches, truths },
+}: {
+  result: NonNullable<Trained["result"]>
+}) {
   const names = Object.keys(truths ?? {})
   const all = rows.flatMap(({ reward }) => reward ?? [])
   const over = (one: Estimate) => `${count(one.count)} rollouts, ${count(one.clusters)} tasks`
@@ -94,9 +99,10 @@ function Policies({ result: { metric, rows, difference, truths } }: { result: No
         </tr>
       </thead>
       <tbody>
-        {rows.map(({ policy, step, reward, truths: own, failed }) => (
-          <tr key={policy}>
+        {rows.map(({ match, policy, step, reward, truths: own, failed }) => (
+          <tr key={`${match ?? ""} ${policy}`}>
             <th scope="row">
+              {match ? <Safe text={`${match}: `} /> : null}
               {POLICIES.get(policy) ?? <Safe text={policy} />}
               {step ? <span className="quiet">, step {count(step)}</span> : null}
             </th>
@@ -112,21 +118,23 @@ function Policies({ result: { metric, rows, difference, truths } }: { result: No
             <td className="result-line">{reward && <Interval one={reward} all={all} />}</td>
           </tr>
         ))}
-        {difference && (
-          <tr>
-            <th scope="row">After less before, paired</th>
+        {Object.entries(difference ? { "": difference } : (matches ?? {})).map(([match, moved]) => (
+          <tr key={match}>
+            <th scope="row">
+              {match ? <Safe text={`${match}: after less before, paired`} /> : "After less before, paired"}
+            </th>
             <td>
-              <b>{signed(difference.value)}</b>
+              <b>{signed(moved.value)}</b>
             </td>
-            <td>{interval(difference)}</td>
+            <td>{interval(moved)}</td>
             {names.map(name => (
-              <td key={name}>{signed(truths?.[name]?.value)}</td>
+              <td key={name}>{match && !name.endsWith(match) ? null : signed(truths?.[name]?.value)}</td>
             ))}
-            <td className="quiet">{count(difference.clusters)} tasks</td>
+            <td className="quiet">{count(moved.clusters)} tasks</td>
             <td />
             <td className="result-line" />
           </tr>
-        )}
+        ))}
       </tbody>
     </table>
   )

@@ -1,6 +1,6 @@
-"""Settings with which a small model learns sums: `wander train --preset arithmetic`.
+"""Settings with which a small model learns sums, `wander train --preset arithmetic`, and those of Compute as Teacher.
 
-The figures stand in docs/benchmarks.md; `python -m benchmarks --only arithmetic` measures them again.
+The figures of the first stand in docs/benchmarks.md; `python -m benchmarks --only arithmetic` measures them again.
 """
 
 from __future__ import annotations
@@ -26,3 +26,28 @@ ARITHMETIC = TrainConfig(
     eval_every=20,
 )
 """Sums and differences of numbers below a thousand, worked out in columns: to carry."""
+
+COMPUTE_AS_TEACHER = TrainConfig(
+    label_estimator="synthesis",
+    label_reward="match",
+    algorithm="grpo",
+    kl=1e-3,
+    kl_into="reward",
+    kl_estimator="k1",
+    tasks_per_step=256,
+    group_size=8,
+    steps=1000,
+    lr=5e-7,
+    lr_decay="constant",
+    lr_warmup_steps=0,
+    max_tokens=1536,
+    ema_decay=0.0,
+)
+"""Answers that can be compared, as published on MATH-500 (arXiv 2509.14234, tables 1 to 3); for any environment.
+
+What the paper does not tell is as elsewhere: bounds of the ratio, AdamW's decays, one update a step. Its estimator of
+the KL divergence is taken to be that of verl, which it names.
+"""
+
+COMPUTE_AS_TEACHER_RUBRIC = COMPUTE_AS_TEACHER.replace(label_reward="rubric", algorithm="grpo-750", max_tokens=1024)
+"""Prose by rubrics, as published on HealthBench: an answer of more than 750 tokens loses 1."""

@@ -40,7 +40,7 @@ from wanderlust_reasoning.reasoner_config import ReasonerConfig, reasoner_folder
 from wanderlust_reasoning.reasoner_figures import (
     answer_is_right,
     by_set,
-    held_out_set,
+    held_out_sets,
     monitored,
     of_sets,
     right_answer,
@@ -147,7 +147,7 @@ class _Recipe:
             questions=len(for_rl),
             kept=len(kept),
             filtered=filtered,
-            held_out=tuple(held_out_set(one, answers) for one in held_out),
+            held_out=held_out_sets(held_out, answers),
             stability=tuple(monitored(trained.path, config.rl_config)),
             continual=continual,
             forgetting=forgetting,

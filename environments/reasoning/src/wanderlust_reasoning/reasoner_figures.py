@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
 
 from wanderlust.errors import WanderlustError
-from wanderlust.evals.statistics import estimate, paired_difference
+from wanderlust.evals.statistics import corrected, estimate, paired_difference
 from wanderlust.store.records import count_tokens
 from wanderlust.store.run import load_run
 from wanderlust.tasks.mixture import ENVIRONMENT_KEY
@@ -61,6 +62,15 @@ def of_sets(ids: Sequence[str], sets: Sequence[CandidateSet]) -> list[str]:
     """Of the questions of a mixture, those of some sets."""
     names = {one.name for one in sets}
     return [one for one in ids if one.partition("/")[0] in names]
+
+
+def held_out_sets(sets: Sequence[CandidateSet], answers: Mapping[str, Sequence[Rollout]]) -> tuple[HeldOutSet, ...]:
+    """The figures of all held-out sets, p-values corrected for their number."""
+    found = [held_out_set(one, answers) for one in sets]
+    over_base, over_sft = (
+        corrected({one.name: getattr(one, name) for one in found}) for name in ("over_base", "over_sft")
+    )
+    return tuple(replace(one, over_base=over_base[one.name], over_sft=over_sft[one.name]) for one in found)
 
 
 def held_out_set(one: CandidateSet, answers: Mapping[str, Sequence[Rollout]]) -> HeldOutSet:

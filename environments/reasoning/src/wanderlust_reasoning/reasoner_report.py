@@ -10,7 +10,7 @@ from typing import Any
 
 from wanderlust.evals.charts import chart, draw_line
 from wanderlust.evals.report import render_html, render_text
-from wanderlust.evals.statistics import Estimate
+from wanderlust.evals.statistics import Difference, Estimate
 from wanderlust.runner.terminal import Table
 
 BASE, AFTER_SFT, AFTER_RL = "base", "after SFT", "after RL"
@@ -44,17 +44,17 @@ class HeldOutSet:
     family: str
     exams: Mapping[str, Exam]
     """By EXAMS."""
-    over_base: Estimate
-    """Right answers after RL over the base, paired by question."""
-    over_sft: Estimate
+    over_base: Difference
+    """Right answers after RL over the base, paired by question; p-values are corrected for the number of sets."""
+    over_sft: Difference
     """The same over the policy that RL starts from."""
     constant: float
     """Share of the questions whose answer is the most frequent one: what answering always the same can be worth."""
 
     @property
     def better(self) -> bool:
-        """Whether the interval over the base is above 0."""
-        return self.over_base.low is not None and self.over_base.low > 0
+        """Whether it is clearly above the base."""
+        return self.over_base.clear and self.over_base.value > 0
 
     @property
     def worse(self) -> bool:
@@ -124,10 +124,11 @@ class ReasonerReport:
         better = [one.name for one in self.held_out if one.better]
         worse = [one.name for one in self.held_out if one.worse]
         yield (
-            f"{len(better)} of {len(self.held_out)} held-out sets are better than the base, with intervals above 0; "
-            f"{len(worse)} are worse by more than 2 points{': ' if worse else ''}{', '.join(worse)}."
+            f"{len(better)} of {len(self.held_out)} held-out sets are clearly better than the base (5% of chance for "
+            f"all sets together, Holm); {len(worse)} are worse by more than 2 points{': ' if worse else ''}"
+            f"{', '.join(worse)}."
         )
-        by_rl = sum(one.over_sft.low is not None and one.over_sft.low > 0 for one in self.held_out)
+        by_rl = sum(one.over_sft.clear and one.over_sft.value > 0 for one in self.held_out)
         yield f"RL alone, over the policy after SFT: {by_rl} of {len(self.held_out)} are better."
         yield self._form_and_skill()
         above = sum(one.exams[AFTER_RL].right.value > one.constant for one in self.held_out)

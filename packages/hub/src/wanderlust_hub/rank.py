@@ -225,6 +225,11 @@ def recompute(
                 continue
             if one.stop_reason in UNREPLAYABLE_REASONS:
                 raise HubError(f"{run.folder} is refused: task {one.task.id!r} ended by the clock: play it again")
+            if len({seat.score.reward for seat in one.trajectories if seat.trainable and seat.score is not None}) > 1:
+                raise HubError(
+                    f"{run.folder} is refused: the policy played against itself, which tells nothing of its strength: "
+                    "give all seats but one to a player of the environment (--seats SEAT=PLAYER)"
+                )
             try:
                 await replay_rollout(env, one, limits=limits)
             except EnvironmentFailure as failure:

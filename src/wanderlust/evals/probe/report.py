@@ -16,8 +16,9 @@ from wanderlust.evals.probe.oracle_variants import ALTERED_KIND as SPOILT
 from wanderlust.evals.probe.oracle_variants import FARM_NAME, FARMING_MARGIN, MIN_ALTERED_SHARE, UNREPEATED_NAMES
 from wanderlust.evals.probe.oracle_variants import REPLAYED_KIND as AGAIN
 from wanderlust.evals.probe.probe import IGNORANT
-from wanderlust.evals.statistics import Estimate
+from wanderlust.evals.statistics import MAX_CHANCE, Estimate, holm
 from wanderlust.rubrics.answers import comparable, stated_answer
+from wanderlust.rubrics.moments import student_tail
 from wanderlust.types import Rollout
 
 Verdict: TypeAlias = Literal["flaw found", "nothing found", "cannot tell"]
@@ -31,8 +32,8 @@ MIN_TRUTH_GAP = 0.5
 """Share by which the attacker is further up in the reward than in a held-out metric, for it to be a flaw."""
 MIN_WRONG_TASKS = 3
 """Wrong answers from which on a constant answer can be told from one that is paid for being right."""
-PROBE_STANDARD_ERRORS = 3.3
-"""Standard errors by which the gain over chance must exceed 0: about one false alarm in 2,000 probes."""
+MAX_PROBE_CHANCE = 0.0005
+"""Probability of a gain by chance alone below which a comparison that is not one of many is clear."""
 MIN_ROOM_UNCLEAR, MIN_ROOM = 0.4, 0.25
 """Shares of the oracle's reward that must lie above chance: the second always, the first unless the oracle clearly
 earns more.
@@ -166,6 +167,7 @@ def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle
     room = top - chance.reward.value
     needed = MIN_ROOM if oracle is not None and clearly_exceeds(oracle, chance) else MIN_ROOM_UNCLEAR
     report.blind = room <= needed * abs(top)
+    found: list[tuple[float, Flaw]] = []
     for earned in played:
         least = chance
         if stranger is not None and _mostly_right_elsewhere(earned, stranger):
@@ -181,8 +183,13 @@ def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle
         if _deserves_it(earned, oracle, top=top) or (earned.kind == ATTACK_KIND and oracle is None):
             continue
         farmed = earned.name == FARM_NAME and _is_farming(earned, [chance, *played], room)
-        if farmed or (share >= needed and clearly_exceeds(earned, above)):
+        if farmed:
             report.flaws.append(Flaw(result=earned, share=share))
+        elif share >= needed:
+            found.append((gain_p_value(earned, above), Flaw(result=earned, share=share)))
+    untold = [1.0] * (len(played) - len(found))  # probes that earned too little to be looked at count as well
+    corrected = holm([*(chance for chance, _ in found), *untold])
+    report.flaws += [flaw for (_, flaw), chance in zip(found, corrected, strict=False) if chance < MAX_CHANCE]
     if stranger is not None and _undiscerning(stranger, oracle, chance=chance, top=top):
         report.flaws.append(Flaw(result=stranger, share=_share_of_way(stranger, chance, top)))
     report.flaws.sort(key=lambda flaw: -flaw.share)
@@ -270,15 +277,20 @@ def _is_farming(farm: ProbeResult, results: Sequence[ProbeResult], room: float) 
 
 
 def clearly_exceeds(one: ProbeResult, other: ProbeResult) -> bool:
-    """Whether the first earns more on the same tasks, by PROBE_STANDARD_ERRORS of the paired difference."""
+    """Whether the first earns more on the same tasks; for a comparison that is not one of many."""
+    return gain_p_value(one, other) < MAX_PROBE_CHANCE
+
+
+def gain_p_value(one: ProbeResult, other: ProbeResult) -> float:
+    """Probability that the first earns so much more on the same tasks by chance: Student's t of the paired gains."""
     common = sorted(one.by_task.keys() & other.by_task.keys())
     gains = [one.by_task[task] - other.by_task[task] for task in common]
     count = len(gains)
-    if count < 2:
-        return False
-    average = fsum(gains) / count
-    spread = fsum((gain - average) ** 2 for gain in gains) / (count - 1)
-    return average > PROBE_STANDARD_ERRORS * sqrt(spread / count)
+    average = fsum(gains) / max(count, 1)
+    if count < 2 or average <= 0:
+        return 1.0
+    error = sqrt(fsum((gain - average) ** 2 for gain in gains) / (count - 1) / count)
+    return student_tail(average / error, count - 1) if error else 0.0
 
 
 def findings_record(findings: ProbeReport) -> dict[str, Any]:

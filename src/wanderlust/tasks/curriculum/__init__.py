@@ -7,6 +7,7 @@ from wanderlust.tasks.curriculum.uniform import (
     SupportsCalibration,
     SupportsMetrics,
     TaskStream,
+    TrainsRevisions,
 )
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "SupportsCalibration",
     "SupportsMetrics",
     "TaskStream",
+    "TrainsRevisions",
 ]

@@ -37,6 +37,8 @@ INFO_KEY = "exit"
 REVISED_KEY = "revised"
 """In it, of a task that asks for a better answer: the reward of the answer that is revised, and the highest so far."""
 COUNTER_NAMES: tuple[str, ...] = ("tasks", "improve", "diverge", "again", "depth", "starved")
+MEASURED_REVISIONS = 4
+"""Revisions after which a run is measured, as in the paper's experiments with tools."""
 MIN_SCORE_RANGE = 1e-9
 """Rewards that vary less than this are all alike."""
 
@@ -105,6 +107,11 @@ class ExIt:
 
     def __post_init__(self) -> None:
         self._own = UniformCurriculum(pool=self.pool, seed=self.seed)
+
+    @property
+    def revisions(self) -> int:
+        """MEASURED_REVISIONS; 0 where answers are given anew."""
+        return MEASURED_REVISIONS if self.settings.revise else 0
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks, each the environment's or one that begins in the buffer."""

@@ -57,6 +57,16 @@ class SupportsCalibration(Protocol):
         ...
 
 
+@runtime_checkable
+class TrainsRevisions(Protocol):
+    """A curriculum whose groups revise answers: what it trains shows after some revisions, not in first answers."""
+
+    @property
+    def revisions(self) -> int:
+        """After how many of them a run is measured; 0 measures first answers."""
+        ...
+
+
 class NoUsefulTasksWarning(UserWarning):
     """As far as a curriculum knows, all its tasks are too hard or too easy."""
 

@@ -38,6 +38,9 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "reinforce++-baseline": BatchNormalised(advantage=mean_baseline),
     "ppo": PPO(),
     "grpo": GroupRelative(advantage=standardized, loss=losses.GRPO_LOSS),
+    "grpo-750": GroupRelative(
+        advantage=standardized, loss=losses.GRPO_LOSS, overlong=OverlongPenalty(max_tokens=751, margin=1 / 751)
+    ),
     "grpo-diverse": DiversityBonus(advantage=standardized),
     "grpo-improve": Improvement(advantage=standardized),
     "dr-grpo": GroupRelative(advantage=mean_baseline, loss=losses.DR_GRPO_LOSS),

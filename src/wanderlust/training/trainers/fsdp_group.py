@@ -125,11 +125,11 @@ class FsdpRank:
         rank, world = rank_and_world_size()
         return [self.replica.play(tasks, seed) for tasks, seed in shards[rank::world]]
 
-    def evaluate(self, shards: Sequence[Sequence[Task]]) -> list[list[Group]]:
+    def evaluate(self, shards: Sequence[Sequence[Task]], seat: str) -> list[list[Group]]:
         """Evaluate on this process's shards."""
         assert self.replica is not None
         rank, world = rank_and_world_size()
-        return [self.replica.evaluate(tasks) for tasks in shards[rank::world]]
+        return [self.replica.evaluate(tasks, seat) for tasks in shards[rank::world]]
 
 
 class _NoSampler:
@@ -261,9 +261,9 @@ class FsdpTrainer(FsdpGroup):
             group.index = index
         return groups
 
-    async def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
-        """One greedy episode per task, in the tasks' order."""
-        played = await self._call("evaluate", shard(tasks, 0, rank_and_world_size()[1]))
+    async def evaluate(self, tasks: Sequence[Task], seat: str = "") -> list[Group]:
+        """One greedy episode per task, in the tasks' order; with a `seat`, the others have the fixed player."""
+        played = await self._call("evaluate", shard(tasks, 0, rank_and_world_size()[1]), seat)
         return unshard([*chain.from_iterable(played)], 0)
 
     async def exact(self) -> list[dict[str, Any]] | None:

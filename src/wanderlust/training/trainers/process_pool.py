@@ -317,9 +317,9 @@ class ProcessPoolTrainer:
             group.index = index
         return groups
 
-    async def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
-        """One greedy episode per task, in the tasks' order."""
-        return unshard(await self.call("evaluate", [(mine,) for mine in shard(tasks, 0, self.shards)]), 0)
+    async def evaluate(self, tasks: Sequence[Task], seat: str = "") -> list[Group]:
+        """One greedy episode per task, in the tasks' order; with a `seat`, the others have the fixed player."""
+        return unshard(await self.call("evaluate", [(mine, seat) for mine in shard(tasks, 0, self.shards)]), 0)
 
     async def exact(self) -> list[dict[str, Any]] | None:
         """Exact figures of the greedy policy, computed by this process's replica."""

@@ -115,9 +115,9 @@ class Replica:
         asyncio.run(work())
         return played
 
-    def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
-        """One greedy episode per task, in the tasks' order."""
-        return asyncio.run(self.local_player.evaluate(tasks))
+    def evaluate(self, tasks: Sequence[Task], seat: str = "") -> list[Group]:
+        """One greedy episode per task, in the tasks' order; with a `seat`, the others have the fixed player."""
+        return asyncio.run(self.local_player.evaluate(tasks, seat))
 
     def exact(self) -> list[dict[str, Any]] | None:
         """Exact figures of the greedy policy, as the environment computes them."""
