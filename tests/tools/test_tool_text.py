@@ -155,6 +155,7 @@ pieces = st.sampled_from(
 anything = st.lists(pieces | st.text(st.characters(exclude_categories=()), max_size=20), max_size=12).map("".join)
 
 
+@pytest.mark.filterwarnings("ignore::wanderlust.errors.ToolsWarning")
 @settings(max_examples=200)
 @given(st.lists(anything, min_size=1, max_size=3))
 def test_nothing_that_a_model_writes_breaks_an_episode(answers):
