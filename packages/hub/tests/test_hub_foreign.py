@@ -14,7 +14,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from bars_hub import make_key
-from wanderlust.adapters.openenv_app import OpenEnvApp
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, UsageError
@@ -28,6 +27,7 @@ from wanderlust_hub.added import open_added, read_added
 from wanderlust_hub.export import EXTRAS, export, ready_made_draft
 from wanderlust_hub.foreign import ForeignSource, foreign_source, hub_name, read_flat_yaml
 from wanderlust_hub.index import Hub, version_folder
+from wanderlust_hub.openenv_app import OpenEnvApp
 from wanderlust_hub.package_draft import write_wheel
 from wanderlust_hub.publishing import create_hub, publish
 from wanderlust_hub.signing import fingerprint, public_key

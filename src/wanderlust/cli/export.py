@@ -1,4 +1,4 @@
-"""`wander export` and `wander import`: a run's rollouts for other programs, and theirs as runs."""
+"""`wander export`: a run's rollouts for other programs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import json as json_format
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
-from cyclopts import Parameter
-
 from wanderlust import plugins
-from wanderlust.adapters.inspect_logs import import_log
-from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, RunPath
-from wanderlust.cli.output import print_note, show_result
+from wanderlust.cli.output import show_result
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.store.formats import exported_rows, render_atif, rollout_to_json, training_rows, write_parquet
 from wanderlust.store.reader import RolloutRow, RunReader
@@ -111,28 +107,3 @@ def _documents(reader: RunReader, rows: Iterator[RolloutRow], target: Path, *, m
                 (target / name).write_text(json_format.dumps(body, indent=1, default=str) + "\n")
                 count += 1
     return count
-
-
-def import_log_command(
-    log: Path, /, *, out: Path, scorer: Annotated[str, Parameter(show_default=False)] = "", json: JsonFlag = False
-) -> int:
-    """Write a log of inspect_ai (.eval or .json) into a new folder, an evaluation like any other.
-
-    `wander show`, `wander compare`, `wander rescore`, `wander export` and the studio then take it.
-
-    Parameters
-    ----------
-    log:
-        The log.
-    out:
-        The new folder.
-    scorer:
-        Scorer whose value is the reward. Default: the log's headline, or its first one.
-    """
-    with stoppable(lambda: f"stopped; {out} is not complete: delete it"):
-        report = import_log(log, out, scorer=scorer)
-    body, table = {"log": str(log), "out": str(out), "report": report.as_dict()}, report.table(f"{log.name}, imported")
-    show_result(body, f"wander show {out}", table=table, json=json)
-    for name, errors in asdict(report)["errors"].items():
-        print_note(f"{errors['count']} samples have no score: {name}: {errors['first']}")
-    return 0

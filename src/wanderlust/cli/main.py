@@ -46,7 +46,6 @@ COMMANDS = {
     "show": ("inspect:show_command", "List a run's rollouts, or read one of them."),
     "export": ("export:export_command", "Write a run's rollouts for other programs: jsonl, sft, dpo, atif, parquet."),
     "watch": ("watch_command:watch_command", "Watch a policy play one task, turn by turn."),
-    "import": ("export:import_log_command", "Read a log of inspect_ai as an evaluation."),
     "serve-env": ("serve:serve_env_command", "Serve an environment over OpenEnv's WebSocket protocol."),
     "new": ("authoring:new_command", "Create a package for your environment."),
     "check": ("authoring:check_command", "Check that an environment keeps its contract."),

@@ -16,6 +16,7 @@ from wanderlust_data.duplicates import Match as Match
 from wanderlust_data.duplicates import find_contaminated as find_contaminated
 from wanderlust_data.duplicates import find_duplicates as find_duplicates
 from wanderlust_data.filters import find_mislabelled as find_mislabelled
+from wanderlust_data.inspect_logs import import_log as import_log
 from wanderlust_data.plan import AnswerFilters as AnswerFilters
 from wanderlust_data.plan import Budget as Budget
 from wanderlust_data.plan import DataPlan as DataPlan

@@ -1,4 +1,4 @@
-"""The commands `wander data` and `wander distil`, as their package declares them."""
+"""The commands `wander data`, `wander distil` and `wander import`, as their package declares them."""
 
 from wanderlust.cli.commands import Command
 
@@ -9,4 +9,8 @@ DATA = Command(
 DISTIL = Command(
     target="wanderlust_data.distil_command:distil_command",
     help="Make a small student of a teacher: quality, latency and cost of both, and the break-even.",
+)
+IMPORT = Command(
+    target="wanderlust_data.import_command:import_log_command",
+    help="Read a log of inspect_ai as an evaluation.",
 )

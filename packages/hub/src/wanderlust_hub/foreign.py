@@ -184,7 +184,7 @@ def _openenv_draft(place: str, found: ForeignName) -> PackageDraft:
             return _wrapped(
                 found.name,
                 found,
-                module="wanderlust.adapters.openenv_app",
+                module="wanderlust_hub.openenv_app",
                 factory="OpenEnvApp",
                 words=f"{HERE}, app={app!r}, name={found.name!r}",
                 files=folder_files(folder),
@@ -211,7 +211,7 @@ def _verifiers_draft(place: str, found: ForeignName) -> PackageDraft:
             return _wrapped(
                 found.name,
                 found,
-                module="wanderlust.adapters.verifiers",
+                module="wanderlust_hub.verifiers_environment",
                 factory="VerifiersEnvironment",
                 words=f"{module!r}, folder={HERE}",
                 files=folder_files(folder),

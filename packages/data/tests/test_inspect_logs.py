@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from project_files import ROOT
-from wanderlust.adapters.inspect_logs import import_log, open_log
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.store.store import RunStore
 from wanderlust.types import Status
+from wanderlust_data.inspect_logs import import_log, open_log
 
-LOG = ROOT / "tests" / "recorded/inspect_sums.eval"
+LOG = Path(__file__).with_name("recorded") / "inspect_sums.eval"
 
 
 def unpacked(folder: Path) -> dict:
