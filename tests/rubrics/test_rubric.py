@@ -198,7 +198,7 @@ BAD = [
     (10**400, "returned a whole number too large"),
     (RewardResult(value=None), "returned None"),
     (RewardResult(value=1.0, metrics={"x": float("nan")}), "returned nan"),
-    (ZeroDivisionError("oh\nno"), "ZeroDivisionError: oh no"),
+    (ZeroDivisionError("oh\nno"), r"ZeroDivisionError: oh\nno"),
     (PolicyFailure("the judge is away", transient=True), "PolicyFailure: the judge is away"),
     (StopEpisode("enough"), "StopEpisode: enough"),
 ]

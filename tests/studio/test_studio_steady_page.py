@@ -241,7 +241,8 @@ def test_an_evaluation_shows_its_result_and_its_settings(tab: Window, runs: Path
     for name in ("reward", "pass@1", "pass^2", *report["parts"], *report["metrics"]):
         expect(table.get_by_role("rowheader", name=name, exact=True)).to_be_visible()
     reward = report["rewards"]["agent"]
-    expect(table.get_by_role("row").nth(1)).to_contain_text(f"{reward['low']:.3f} to {reward['high']:.3f}")
+    interval = f"{reward['low']:.3f} to {reward['high']:.3f}".replace("-", "\N{MINUS SIGN}")
+    expect(table.get_by_role("row").nth(1)).to_contain_text(interval)
     expect(page.locator("dl.figures")).to_contain_text("Rollouts")
     expect(page.locator("dl.figures dt").get_by_text("Step")).to_have_count(0)
     page.get_by_label("By").select_option("opponent")

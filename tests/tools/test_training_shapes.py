@@ -19,7 +19,7 @@ from wanderlust.types import Task, ToolCall, assistant, user
 
 SHARE = 0.9
 """Least share of the teacher's reward."""
-BRIEF = SHORT | {"steps": 1, "eval_tasks": 4, "result_tasks": 30, "result_samples": 1, "sft_steps": 150}
+BRIEF = SHORT | {"steps": 1, "eval_tasks": 4, "result_tasks": 30, "result_samples": 1, "sft_steps": 200}
 
 
 @pytest.mark.parametrize("shape", proof_except(("tool",), SHAPES, group="learning"))

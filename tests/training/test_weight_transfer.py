@@ -178,7 +178,7 @@ def test_a_server_without_the_receiver_is_one_line() -> None:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         client = VLLM(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", "policy")
-        with pytest.raises(PolicyFailure, match=r"wander_workers: HTTP 500: no method wander_workers$"):
+        with pytest.raises(PolicyFailure, match=r"wander_workers: HTTP 500: no method\\nwander_workers$"):
             await WeightSender("gloo", seconds=5).send([client], TENSORS)
         await runner.cleanup()
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from math import fsum
 
+from wanderlust.errors import EnvironmentFailure
 from wanderlust.evals.report import ErrorCount, Report, TaskRow, Usage
 from wanderlust.evals.statistics import Estimate, estimate, pass_all_k, pass_at_k, percentile
 from wanderlust.policies.base import TokenPrices
@@ -249,6 +250,15 @@ def report_of_groups(groups: Iterable[Group], seconds: float = 0.0) -> Report:
     total = ReportAccumulator()
     total.add(groups)
     return replace(total.report(seconds), task_rows=tuple(total.rows()))
+
+
+def scored_report(groups: Iterable[Group]) -> Report:
+    """The report of groups. Raises EnvironmentFailure when nothing could be scored: there is nothing to learn from."""
+    result = report_of_groups(groups)
+    if result.played and not result.scored:
+        name, errors = next(iter(result.errors.items()), ("nothing was scored", None))
+        raise EnvironmentFailure(f"all {result.played} rollouts failed: {name}: {errors.first if errors else ''}")
+    return result
 
 
 STALL_SECONDS = 10.0

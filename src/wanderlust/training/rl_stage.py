@@ -10,9 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from wanderlust.errors import EnvironmentFailure
-from wanderlust.evals.accumulator import report_of_groups
-from wanderlust.evals.report import Report
+from wanderlust.evals.accumulator import scored_report
 from wanderlust.evals.self_revision import groups_of_answers, revise_answers
 from wanderlust.evals.statistics import estimate
 from wanderlust.policies.resolve import fixed_player
@@ -147,7 +145,7 @@ def _evaluation(
 
 def _played_point(groups: Sequence[Group]) -> tuple[dict[str, Any], dict[str, float]]:
     """The report of one episode a task as a point of the curve, and its figures by name."""
-    result = _checked_report(report_of_groups(groups))
+    result = scored_report(groups)
     timeless = replace(result, usage=replace(result.usage, latency={}))  # no clock's: a resumed run has the same
     estimates = (
         {"reward": result.reward, **result.parts, **result.metrics} if len(result.rewards) == 1 else result.rewards
@@ -166,7 +164,7 @@ def _match_point(
     """
     point = {**together, "learning_reward": None, "opponent": opponent}
     if by_seat:
-        reports = {seat: _checked_report(report_of_groups(groups)).as_dict() for seat, groups in by_seat.items()}
+        reports = {seat: scored_report(groups).as_dict() for seat, groups in by_seat.items()}
         for kind in ("parts", "metrics"):
             point[kind] = {n: e for seat, r in reports.items() for n, e in r[kind].items() if n.startswith(f"{seat}: ")}
         point["rewards"] = {seat: report["rewards"][seat] for seat, report in reports.items()}
@@ -206,7 +204,7 @@ def _advise(loop: TrainingLoop, step: int, groups: Sequence[Group], *, config: T
     known = facts.setdefault("greedy_before", digests)
     same = sum(a == b for a, b in zip(known, digests, strict=False)) / max(len(digests), 1)
     curve = comparable_points(facts["curve"], config.best_metric)
-    points = [{"step": p["step"], **_bounded(point_estimates(p).get(config.best_metric, {}))} for p in curve]
+    points = [{"step": p["step"], **point_estimates(p).get(config.best_metric, {})} for p in curve]
     comparable = (
         config.best_metric == "reward" and config.curriculum in COMPARABLE_CURRICULA and not facts.get("rivals")
     )
@@ -233,21 +231,7 @@ def _advise(loop: TrainingLoop, step: int, groups: Sequence[Group], *, config: T
                 loop.logger.log_line(f"eval {step}: {line}")
 
 
-def _bounded(figure: Mapping[str, float]) -> dict[str, Any]:
-    """A figure with ends of its interval also where all of several tasks agree, so that none can be computed."""
-    agree = figure.get("low", 0.0) is None and figure["clusters"] > 1
-    return {**figure, "low": figure["value"], "high": figure["value"]} if agree else {**figure}
-
-
-def _checked_report(result: Report) -> Report:
-    """The report. Raises EnvironmentFailure when nothing could be scored: there is nothing to learn from then."""
-    if result.played and not result.scored:
-        name, errors = next(iter(result.errors.items()), ("nothing was scored", None))
-        raise EnvironmentFailure(f"all {result.played} rollouts failed: {name}: {errors.first if errors else ''}")
-    return result
-
-
 def environment_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Mean of every metric that the environment records."""
-    result = _checked_report(report_of_groups(groups))
+    result = scored_report(groups)
     return {f"metric/{name}": estimate.value for name, estimate in result.metrics.items()}
